@@ -1,0 +1,1 @@
+"""Weft: a distributed web crawler. One spider file, from a laptop to a fleet."""

@@ -1,0 +1,152 @@
+"""Settings: typed, read once, from the weakest source to the strongest.
+
+defaults < the spider's own < ``weft.toml`` < environment (``WEFT_DELAY=2``) < flags (``-s delay=2``)
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from weft.version import __version__
+from weft.errors import ConfigError
+from weft.frontier.base import Order, Rules
+from weft.model import Pace
+
+USER_AGENT = f"Weft/{__version__} (web crawler)"
+FILE = "weft.toml"
+ENVIRONMENT = "WEFT_"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that can be set. The defaults are polite to strangers."""
+
+    # Politeness
+    user_agent: str = USER_AGENT
+    robots: bool = True
+    delay: float = 0.5
+    per_host: int = 1
+    throttle: bool = False
+
+    # Scope
+    domains: tuple[str, ...] = ()
+    private: bool = False
+    max_depth: int = 0
+    max_url_length: int = 2000
+    max_pages_per_host: int = 0
+
+    # Limits of the whole crawl; 0 is none
+    max_pages: int = 0
+    max_items: int = 0
+    max_bytes: int = 0
+    max_seconds: float = 0.0
+
+    # Fetching
+    concurrency: int = 64
+    timeout: float = 30.0
+    connect_timeout: float = 10.0
+    read_timeout: float = 15.0
+    max_body: int = 16 * 1024 * 1024
+    retries: int = 3
+    max_redirects: int = 10
+    cookies: bool = True
+    http2: bool = True
+    verify: bool = True
+    ca_file: str = ""
+    proxy: str = ""
+    headers: dict[str, str] = {}
+    cache: bool = False
+
+    # The frontier
+    order: Order = "fifo"
+    lease_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.timeout >= self.lease_seconds:
+            raise ConfigError(
+                f"timeout={self.timeout:g} must be shorter than lease_seconds={self.lease_seconds:g}: "
+                "a fetch must end before its lease does"
+            )
+        if self.delay < 0 or self.per_host < 0 or self.concurrency < 1:
+            raise ConfigError("delay and per_host can't be negative, and concurrency is at least 1")
+
+    @property
+    def rules(self) -> Rules:
+        """What of this the frontier has to know."""
+        return Rules(
+            order=self.order,
+            pace=Pace(self.delay, self.per_host),
+            probe=self.robots,
+            lease_seconds=self.lease_seconds,
+            max_pages=self.max_pages,
+        )
+
+
+def load(
+    spider: Mapping[str, Any] | None = None,
+    flags: Mapping[str, Any] | None = None,
+    *,
+    folder: Path = Path(),
+    environment: Mapping[str, str] = os.environ,
+) -> Settings:
+    """Settings from all sources.
+
+    :raises ConfigError: names the source, the setting and what was expected.
+    """
+    merged: dict[str, Any] = {}
+    file = folder / FILE
+    for source, values in (
+        ("the spider", spider or {}),
+        (str(file), _read(file)),
+        ("the environment", _from_environment(environment)),
+        ("-s", flags or {}),
+    ):
+        for name, value in values.items():
+            merged[name] = _convert(source, name, value)
+    return Settings(**merged)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{file} can't be read: {error}") from error
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: environment[ENVIRONMENT + name.upper()]
+        for name in Settings.__struct_fields__
+        if ENVIRONMENT + name.upper() in environment
+    }
+
+
+def _convert(source: str, name: str, value: Any) -> Any:
+    if name not in _TYPES:
+        close = _closest(name)
+        raise ConfigError(f"{source}: there is no setting {name!r}" + (f"; did you mean {close!r}?" if close else ""))
+    expected = _TYPES[name]
+    if isinstance(value, str) and expected == tuple[str, ...]:
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    try:
+        if isinstance(value, str) and expected == dict[str, str]:
+            return msgspec.json.decode(value, type=expected)
+        return msgspec.convert(value, expected, strict=False)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{source}: {name}={value!r}: {error}") from error
+
+
+def _closest(name: str) -> str | None:
+    import difflib
+
+    return next(iter(difflib.get_close_matches(name, _TYPES, n=1)), None)
+
+
+_TYPES: dict[str, Any] = {field.name: field.type for field in msgspec.structs.fields(Settings)}

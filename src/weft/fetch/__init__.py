@@ -1,0 +1,1 @@
+"""How responses are had: the Fetcher's contract, and one module per way of fetching."""

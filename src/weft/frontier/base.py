@@ -1,0 +1,126 @@
+"""The Frontier's contract, and the smaller ones beside it that a crawl's store also keeps.
+
+A request is *pending* (in its lane, ready), *delayed* (to be tried again later), *leased* (owned
+by a worker), *done* or *dead*; always exactly one of these. It enters by ``put`` or as the child
+of a settled page, is known by its fingerprint from then on, and is never admitted twice.
+
+Lanes. Requests wait in the lane of their host. A lane hands out its requests in the crawl's
+order (first in first out, last in first out, or by priority, highest first and first in first
+out among equals). Among lanes, the one that has been due longest comes first.
+
+Politeness. A lane has a pace: a delay between two requests and a number that may be out at once.
+It belongs to the store, so it holds over all workers. The delay counts from ``touched``, the
+last moment at which the host may have seen the previous request: no host ever sees a shorter
+gap. Where several may be out at once, it counts from the moment the previous one could start.
+A frontier built with ``probe`` hands out one request of each new lane until an outcome brings the
+lane's pace (that is how robots.txt is fetched once, and before anything else).
+
+Time is the store's own (for SQLite the machine's). Deadlines, delays and holds are in it.
+
+After a crash every operation has happened wholly or not at all. A lease whose worker is gone
+ends by its deadline, or sooner where the store can tell; the request goes back to its lane with
+the attempt counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from weft.model import Counts, Lease, Outcome, Pace, Request
+
+Order = Literal["fifo", "lifo", "priority"]
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What a frontier is told when it is opened; the same for all workers of a crawl.
+
+    ``ahead``: a lane that becomes due within so many seconds may be leased already, its
+    lease's ``wait`` says how long to hold back. Without it every request would start late by
+    one round trip. ``max_losses``: a request whose leases ended without an outcome so often is
+    dead, it probably takes its worker down with it. ``max_pages``: 0 for no limit.
+    """
+
+    order: Order = "fifo"
+    pace: Pace = Pace(0.5, 1)
+    probe: bool = False
+    lease_seconds: float = 60.0
+    ahead: float = 0.05
+    max_losses: int = 8
+    max_pages: int = 0
+
+
+class Frontier(Protocol):
+    """Pending requests, durable. All methods take batches; all may raise ``StoreError``."""
+
+    async def put(self, requests: Sequence[Request]) -> int:
+        """Admit those not seen before; returns how many. Idempotent."""
+
+    async def lease(self, limit: int, worker: str) -> list[Lease]:
+        """Up to ``limit`` requests of due lanes, now owned by ``worker``.
+
+        Never more of a lane than its pace allows, counting all workers. Ends leases that
+        ran out first. Empty when nothing is due, which is not the same as finished.
+        """
+
+    async def extend(self, leases: Sequence[Lease]) -> set[int]:
+        """Move the deadlines to a full lease from now; returns the ids of leases already lost."""
+
+    async def settle(self, outcomes: Sequence[Outcome]) -> set[int]:
+        """End leases. Returns the ids of those that were lost before.
+
+        Per outcome all or nothing: children admitted, items stored, lease ended. An outcome
+        whose lease was lost is refused whole; its work will be done again by another.
+        """
+
+    async def hold(self, lane: str, seconds: float, reason: str) -> None:
+        """Hand out nothing of this lane for so long; a longer hold in force stays."""
+
+    async def counts(self) -> Counts:
+        """All counts at one moment."""
+
+    async def close(self) -> None:
+        """Release what is held on this side. Leases stay; they are settled or given back first."""
+
+
+class StoredItem(msgspec.Struct, frozen=True):
+    """An item in the outbox. ``position`` only grows; ``id`` is the same on every run of the page."""
+
+    position: int
+    id: str
+    json: bytes
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """How far a sink has come: everything up to ``position`` is in it; ``state`` is its own note."""
+
+    position: int = 0
+    state: bytes = b""
+
+
+class Outbox(Protocol):
+    """Items that were stored with their page and wait for the sinks.
+
+    They stay after they were taken, so an output can be made again from the start at any time.
+    """
+
+    async def items(self, after: int, limit: int) -> list[StoredItem]:
+        """The next items by position."""
+
+    async def cursor(self, sink: str) -> Cursor:
+        """Where the sink of this name stands; position 0 if it never ran."""
+
+    async def advance(self, sink: str, cursor: Cursor) -> None:
+        """Remember that the sink has come to ``cursor``."""
+
+
+class Memo(Protocol):
+    """Small facts that all workers of a crawl share, such as robots.txt files."""
+
+    async def recall(self, key: str) -> bytes | None:
+        """The value, unless it is absent or past its time."""
+
+    async def remember(self, key: str, value: bytes, seconds: float) -> None:
+        """Keep a value for so long; replaces an older one."""

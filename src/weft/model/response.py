@@ -1,0 +1,62 @@
+"""What came back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from weft.model.request import Request
+
+
+class Headers(Mapping[str, str]):
+    """Response headers: case-insensitive, in order, repeated ones kept (``get_all``)."""
+
+    __slots__ = ("_index", "_pairs")
+
+    def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
+        self._pairs = tuple(pairs)
+        self._index: dict[str, str] = {}
+        for name, value in self._pairs:
+            self._index.setdefault(name.lower(), value)
+
+    def __getitem__(self, name: str) -> str:
+        return self._index[name.lower()]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._index)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def get_all(self, name: str) -> list[str]:
+        name = name.lower()
+        return [value for key, value in self._pairs if key.lower() == name]
+
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        return self._pairs
+
+    def __repr__(self) -> str:
+        return f"Headers({list(self._pairs)!r})"
+
+
+class Response(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer, whole: the body is decompressed, the charset not yet decided.
+
+    ``received`` is when its head arrived, by ``time.monotonic()``: no server can have seen the
+    request later than that. ``elapsed`` is the whole fetch in seconds.
+    """
+
+    request: Request
+    url: str
+    status: int
+    headers: Headers
+    body: bytes
+    received: float = 0.0
+    elapsed: float = 0.0
+    version: str = ""
+    cached: bool = False
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300

@@ -1,0 +1,1 @@
+"""Where items go: the Sink's contract, and one module per format."""
