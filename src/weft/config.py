@@ -84,6 +84,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             probe=self.robots,
             lease_seconds=self.lease_seconds,
             max_pages=self.max_pages,
+            max_per_lane=self.max_pages_per_host,
         )
 
 

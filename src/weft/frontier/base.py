@@ -6,12 +6,16 @@ of a settled page, is known by its fingerprint from then on, and is never admitt
 
 Lanes. Requests wait in the lane of their host. A lane hands out its requests in the crawl's
 order (first in first out, last in first out, or by priority, highest first and first in first
-out among equals). Among lanes, the one that has been due longest comes first.
+out among equals); what comes back stands where it stood. Among lanes, the one that has been due
+longest comes first; between lanes due since the same moment a store is free.
 
 Politeness. A lane has a pace: a delay between two requests and a number that may be out at once.
 It belongs to the store, so it holds over all workers. The delay counts from ``touched``, the
 last moment at which the host may have seen the previous request: no host ever sees a shorter
 gap. Where several may be out at once, it counts from the moment the previous one could start.
+An outcome without ``touched`` used no turn: one at a time, the lane is as due as before. After a
+lost lease the delay counts from its loss. A new pace counts from the touch of the outcome that
+brings it (the latest, of a batch); where several may be out, a wait begun is not cut short by it.
 A frontier built with ``probe`` hands out one request of each new lane until an outcome brings the
 lane's pace (that is how robots.txt is fetched once, and before anything else).
 
@@ -40,7 +44,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     ``ahead``: a lane that becomes due within so many seconds may be leased already, its
     lease's ``wait`` says how long to hold back. Without it every request would start late by
     one round trip. ``max_losses``: a request whose leases ended without an outcome so often is
-    dead, it probably takes its worker down with it. ``max_pages``: 0 for no limit.
+    dead, it probably takes its worker down with it. ``max_pages`` of the crawl and ``max_per_lane``,
+    of one host: 0 for no limit.
     """
 
     order: Order = "fifo"
@@ -50,6 +55,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     ahead: float = 0.05
     max_losses: int = 8
     max_pages: int = 0
+    max_per_lane: int = 0
 
 
 class Frontier(Protocol):
@@ -61,8 +67,13 @@ class Frontier(Protocol):
     async def lease(self, limit: int, worker: str) -> list[Lease]:
         """Up to ``limit`` requests of due lanes, now owned by ``worker``.
 
-        Never more of a lane than its pace allows, counting all workers. Ends leases that
-        ran out first. Empty when nothing is due, which is not the same as finished.
+        Never more of a lane than its pace allows, counting all workers. Each lane due gives one
+        before any gives a second, and only a lane without delay gives several. Fewer than
+        ``limit`` only if no more is due; none is not the same as finished.
+
+        First ends the leases that ran out and wakes the retries whose time has come. Until that
+        happens a lease past its deadline can still be extended and settled. No other living
+        worker of the crawl has the name ``worker``.
         """
 
     async def extend(self, leases: Sequence[Lease]) -> set[int]:
@@ -72,21 +83,26 @@ class Frontier(Protocol):
         """End leases. Returns the ids of those that were lost before.
 
         Per outcome all or nothing: children admitted, items stored, lease ended. An outcome
-        whose lease was lost is refused whole; its work will be done again by another.
+        whose lease was lost is refused whole; its work will be done again by another. Of two
+        outcomes under one lease the first counts.
         """
 
     async def hold(self, lane: str, seconds: float, reason: str) -> None:
-        """Hand out nothing of this lane for so long; a longer hold in force stays."""
+        """Hand out nothing of this lane, known or not, for so long; a longer hold in force stays."""
 
     async def counts(self) -> Counts:
         """All counts at one moment."""
 
     async def close(self) -> None:
-        """Release what is held on this side. Leases stay; they are settled or given back first."""
+        """Release what is held on this side. Leases stay; they are settled or given back first.
+
+        A store that can tell which workers are gone ends what they left. Again does no harm.
+        """
 
 
 class StoredItem(msgspec.Struct, frozen=True):
-    """An item in the outbox. ``position`` only grows; ``id`` is the same on every run of the page."""
+    """An item in the outbox. ``position`` only grows; ``id`` is the same on every run of the page:
+    its fingerprint as 16 hexadecimal digits, a dash, and the item's number on the page."""
 
     position: int
     id: str
@@ -124,3 +140,88 @@ class Memo(Protocol):
 
     async def remember(self, key: str, value: bytes, seconds: float) -> None:
         """Keep a value for so long; replaces an older one."""
+
+
+class Ledger(Protocol):
+    """What is known of the crawl as a whole: facts about it, and what its workers say of themselves."""
+
+    async def facts(self) -> dict[str, str]:
+        """All facts: spider, state, arguments …"""
+
+    async def note(self, **facts: str) -> None:
+        """Set facts; others stay."""
+
+    async def report(self, worker: str, report: bytes) -> None:
+        """A worker says how it stands; replaces what it said before."""
+
+    async def reports(self) -> dict[str, tuple[float, bytes]]:
+        """The last report of each worker, and how many seconds ago it came."""
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a request. ``state`` is ``unknown`` if it was never admitted."""
+
+    state: Literal["unknown", "pending", "delayed", "leased", "done", "dead"]
+    request: Request | None = None
+    attempt: int = 0
+    lane: str = ""
+    worker: str = ""
+    due: float = 0.0
+    """When it may start, or be tried again, or when its lease ends; the store's time."""
+    at: float = 0.0
+    """When it was done or given up."""
+    status: int = 0
+    size: int = 0
+    links: int = 0
+    items: int = 0
+    kind: str = ""
+    reason: str = ""
+    """Why it is dead, delayed, or its lane is held."""
+    detail: str = ""
+    ahead: int = 0
+    """How many stand before it in its lane."""
+
+
+class LaneState(msgspec.Struct, frozen=True, kw_only=True):
+    """A lane, and what it waits for."""
+
+    name: str
+    pending: int
+    active: int
+    total: int
+    pace: Pace
+    wait: float
+    """Seconds until it is due; 0 if it is."""
+    reason: str = ""
+    """Why it is held, if it is."""
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that was given up."""
+
+    request: Request
+    kind: str
+    reason: str
+    detail: str
+    status: int
+    attempt: int
+    at: float
+
+
+class Inspector(Protocol):
+    """Looking into a crawl, for people. Its cost may grow with the crawl."""
+
+    async def trace(self, fingerprint: int) -> Trace:
+        """What became of the request with this fingerprint."""
+
+    async def lanes(self, limit: int) -> list[LaneState]:
+        """The lanes with the most pending requests."""
+
+    async def dead(self, limit: int, kind: str = "") -> list[DeadLetter]:
+        """Dead letters, the latest first; of one kind, or all."""
+
+    async def dead_kinds(self) -> dict[str, int]:
+        """How many dead letters there are of each kind."""
+
+    async def revive(self, kind: str = "", url: str = "") -> int:
+        """Put dead letters back into their lanes as if never tried: of one kind, one URL, or all."""

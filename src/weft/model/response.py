@@ -12,13 +12,21 @@ from weft.model.request import Request
 class Headers(Mapping[str, str]):
     """Response headers: case-insensitive, in order, repeated ones kept (``get_all``)."""
 
-    __slots__ = ("_index", "_pairs")
+    __slots__ = ("_lookup", "_pairs")
 
     def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
         self._pairs = tuple(pairs)
-        self._index: dict[str, str] = {}
-        for name, value in self._pairs:
-            self._index.setdefault(name.lower(), value)
+        self._lookup: dict[str, str] | None = None
+
+    @property
+    def _index(self) -> dict[str, str]:
+        # Built when first asked for: many responses are never asked for a header.
+        index = self._lookup
+        if index is None:
+            index = self._lookup = {}
+            for name, value in self._pairs:
+                index.setdefault(name.lower(), value)
+        return index
 
     def __getitem__(self, name: str) -> str:
         return self._index[name.lower()]

@@ -24,7 +24,9 @@ _SEGMENT: Final = r"(?!\.)[A-Za-z0-9_~!$&()*+,;=:@.-]*"
 _QUERY: Final = r"(?:\?[A-Za-z0-9_~!$&()*+,;=:@./?%-]*)?"
 _plain_path: Final = re.compile(rf"/(?!/)(?:{_SEGMENT}/)*{_SEGMENT}{_QUERY}").fullmatch
 # The same without a leading slash; ":" stays out of the first segment, where it would end a scheme.
-_plain_relative: Final = re.compile(rf"[A-Za-z0-9_~-][A-Za-z0-9_~.-]*(?:/(?:{_SEGMENT}/)*{_SEGMENT})?{_QUERY}").fullmatch
+_plain_relative: Final = re.compile(
+    rf"[A-Za-z0-9_~-][A-Za-z0-9_~.-]*(?:/(?:{_SEGMENT}/)*{_SEGMENT})?{_QUERY}"
+).fullmatch
 
 
 def origin_of(url: str) -> str:

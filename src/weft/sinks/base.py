@@ -7,7 +7,11 @@ batch that counted, throws away what it wrote after it, and gets those items aga
 bring back into that state (the file was deleted, a new column appeared) it asks to be handed
 again from the start.
 
-Sinks are plain blocking code; the engine runs them in a thread of their own.
+An empty note always means the start: a sink that is opened with one gets every item. A sink whose
+items have their own identity (a table with a key) needs no other note than some fixed word.
+
+Sinks are plain blocking code; the engine runs them in a thread of their own. After any error a
+sink is not written to again before it was opened again.
 """
 
 from __future__ import annotations
@@ -23,25 +27,30 @@ class Restart(Exception):
 
 
 class Sink(Protocol):
-    """One output."""
+    """One output. ``name`` is the key under which its cursor is kept: for a file, its absolute path."""
 
     name: str
 
     def open(self, state: bytes) -> None:
         """Get ready to go on after ``state``, the note of the last batch that counted; empty: start anew.
 
-        Must undo whatever was written after that note.
+        Must undo whatever was written after that note. A sink that is open already is opened again.
 
         :raises Restart: that state can't be reached any more.
         :raises SinkError: the output can't be written.
         """
 
     def write(self, items: Sequence[StoredItem]) -> bytes:
-        """Write a batch so that it survives a crash, and return the note for it.
+        """Write a batch, never empty, so that it survives a crash, and return the note for it.
 
         :raises Restart: this batch needs a layout the output does not have.
         :raises SinkError: the output can't be written.
         """
 
     def close(self, finished: bool) -> None:
-        """No more items in this run. ``finished``: the crawl is over, complete the output."""
+        """No more items in this run. ``finished``: the crawl is over, complete the output.
+
+        Also called when opening or writing failed, then not ``finished``, to release what is held.
+
+        :raises SinkError: the output can't be completed.
+        """

@@ -1,0 +1,140 @@
+"""The only place where settings become objects."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+from datetime import date
+from pathlib import Path
+
+import msgspec
+
+from weft.clock import Clock, SystemClock
+from weft.config import Settings
+from weft.engine.gate import Gate
+from weft.engine.limits import Limits
+from weft.engine.member import Member, is_over
+from weft.engine.names import PrivateNames
+from weft.engine.robots import RobotsKeeper
+from weft.engine.stats import Stats
+from weft.engine.visit import Visitor
+from weft.engine.worker import Worker
+from weft.fetch.base import Fetcher
+from weft.frontier.base import Frontier, Inspector, Ledger, Memo, Outbox, Rules
+from weft.policy.concurrency import Gauge
+from weft.policy.scope import Scope
+from weft.policy.traps import Traps
+from weft.spider import Spider
+
+# The event loop and the store's thread share Python's global lock; by default a thread waits 5 ms for it.
+_SWITCH_SECONDS = 0.0005
+
+
+class Store(msgspec.Struct, frozen=True):
+    """A crawl's state, in all its roles."""
+
+    frontier: Frontier
+    outbox: Outbox
+    memo: Memo
+    ledger: Ledger
+    inspector: Inspector
+
+
+def open_store(path: Path, rules: Rules, *, create: bool = True, clock: Clock | None = None) -> Store:
+    """:raises StoreError: it can't be opened."""
+    from weft.frontier.sqlite import Database, SqliteFrontier
+    from weft.frontier.sqlite.inspector import SqliteInspector
+    from weft.frontier.sqlite.shelves import SqliteLedger, SqliteMemo, SqliteOutbox
+
+    database = Database.open(path, create=create)
+    return Store(
+        SqliteFrontier(database, rules, clock),
+        SqliteOutbox(database),
+        SqliteMemo(database, clock),
+        SqliteLedger(database, clock),
+        SqliteInspector(database, clock),
+    )
+
+
+def fetcher_for(settings: Settings, folder: Path) -> Fetcher:
+    """The way to fetch; with the development cache in ``folder`` where it is asked for."""
+    from weft.fetch.http import HttpFetcher
+
+    fetcher = HttpFetcher(
+        user_agent=settings.user_agent,
+        timeout=settings.timeout,
+        connect_timeout=settings.connect_timeout,
+        read_timeout=settings.read_timeout,
+        max_body=settings.max_body,
+        cookies=settings.cookies,
+        http2=settings.http2,
+        verify=settings.verify,
+        ca_file=settings.ca_file,
+        proxy=settings.proxy,
+        headers=settings.headers,
+    )
+    if not settings.cache:
+        return fetcher
+    from weft.fetch.cache import CachingFetcher
+
+    return CachingFetcher(fetcher, folder / "cache.db")
+
+
+def scope_for(settings: Settings, start_hosts: frozenset[str]) -> Scope:
+    return Scope(
+        domains=settings.domains,
+        start_hosts=start_hosts,
+        private=settings.private,
+        max_depth=settings.max_depth,
+        max_url_length=settings.max_url_length,
+    )
+
+
+def limits_for(settings: Settings) -> Limits:
+    return Limits(
+        pages=settings.max_pages, items=settings.max_items, bytes=settings.max_bytes, seconds=settings.max_seconds
+    )
+
+
+def member_for(
+    spider: Spider, settings: Settings, store: Store, fetcher: Fetcher, start_hosts: frozenset[str]
+) -> Member:
+    """A worker of a crawl, ready to run in this process."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    clock, stats = SystemClock(), Stats()
+    gate = Gate(scope_for(settings, start_hosts), Traps(date.today()))
+    robots = (
+        RobotsKeeper(fetcher, gate, store.memo, settings.user_agent, settings.rules.pace, clock)
+        if settings.robots
+        else None
+    )
+    visitor = Visitor(
+        spider=spider,
+        fetcher=fetcher,
+        gate=gate,
+        robots=robots,
+        names=None if settings.private or settings.proxy else PrivateNames(start_hosts, clock),
+        hold=store.frontier.hold,
+        settings=settings,
+        stats=stats,
+        clock=clock,
+    )
+    worker = Worker(
+        worker_name(),
+        frontier=store.frontier,
+        visit=visitor.visit,
+        gate=gate,
+        is_over=lambda: is_over(store.frontier, store.ledger),
+        stats=stats,
+        gauge=Gauge(settings.concurrency),
+        lease_seconds=settings.lease_seconds,
+        clock=clock,
+    )
+    return Member(worker, store.ledger, stats, clock)
+
+
+def worker_name() -> str:
+    """Unique over machines and time, and telling."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"

@@ -1,0 +1,33 @@
+"""All commands, in the order ``weft --help`` lists them."""
+
+from __future__ import annotations
+
+import typer
+
+from weft.cli import crawl, worker
+from weft.version import __version__
+
+app = typer.Typer(
+    help="Weft crawls the web: one spider file, from a laptop to a fleet.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"weft {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    pass
+
+
+app.command("crawl")(crawl.crawl)
+app.command("worker")(worker.worker)

@@ -1,0 +1,42 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+SpiderFile = Annotated[Path, typer.Argument(help="The file with the spider.", metavar="FILE", show_default=False)]
+SpiderName = Annotated[
+    str, typer.Option("--spider", help="Which spider, if the file has several.", metavar="NAME", show_default=False)
+]
+Arguments = Annotated[
+    list[str],
+    typer.Option("-a", help="An argument for the spider: key=value.", metavar="KEY=VALUE", show_default=False),
+]
+SettingFlags = Annotated[
+    list[str],
+    typer.Option(
+        "-s", help="A setting: key=value. See docs/reference/settings.md.", metavar="KEY=VALUE", show_default=False
+    ),
+]
+CrawlName = Annotated[
+    str, typer.Option("--crawl", help="The crawl's name, instead of the spider's.", metavar="NAME", show_default=False)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def pairs(given: Sequence[str], flag: str) -> dict[str, str]:
+    """``key=value`` strings as a dict.
+
+    Wrong ones end the program as wrong usage.
+    """
+    found = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise typer.BadParameter(f"{flag} {text}: write it as key=value")
+        found[key.strip()] = value
+    return found

@@ -1,0 +1,188 @@
+"""Running a crawl, or a worker of one, in the foreground: signals, progress, summary, exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvloop
+
+from weft import assembly, config, launch
+from weft.cli.conditions import Condition, numbers_of
+from weft.cli.exits import BROKEN, BY_SIGNAL
+from weft.cli.view import View, view_for
+from weft.config import Settings
+from weft.engine.states import State
+from weft.engine.supervisor import Ending, Supervisor
+from weft.errors import StoreError
+from weft.sinks.select import sink_for
+from weft.spider import Spider
+from weft.spider.load import load_spider
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command line asks for."""
+
+    file: Path
+    spider_name: str = ""
+    arguments: dict[str, str] = {}
+    flags: dict[str, Any] = {}
+    outputs: tuple[str, ...] = ()
+    workers: int = 1
+    fresh: bool = False
+    resume: bool = False
+    crawl: str = ""
+    conditions: tuple[Condition, ...] = ()
+    as_json: bool = False
+
+    def load(self) -> tuple[Spider, Settings, Path]:
+        """The spider, its settings, and where the crawl's state is.
+
+        :raises ConfigError: one of them can't be had.
+        """
+        spider = load_spider(self.file, self.spider_name)
+        spider.set_args(self.arguments)
+        settings = config.load(spider.settings, self.flags)
+        return spider, settings, launch.crawl_path(self.crawl or launch.crawl_id(spider, self.arguments))
+
+    def worker_command(self) -> list[str]:
+        """The command that runs another process for the same crawl."""
+        command = [sys.executable, "-m", "weft", "worker", str(self.file), "--tied"]
+        for key, value in self.arguments.items():
+            command += ["-a", f"{key}={value}"]
+        for key, value in self.flags.items():
+            command += ["-s", f"{key}={value}"]
+        if self.spider_name:
+            command += ["--spider", self.spider_name]
+        if self.crawl:
+            command += ["--crawl", self.crawl]
+        return command
+
+
+def run_plan(plan: Plan) -> int:
+    """Run a crawl to its end; returns the exit code."""
+    spider, settings, path = plan.load()
+    sinks = [sink_for(target) for target in plan.outputs]
+    with launch.exclusive(path):
+        return _run(_crawl(plan, spider, settings, path, sinks))
+
+
+def run_worker(plan: Plan, *, tied: bool) -> int:
+    """Take part in a crawl until it is over; returns the exit code."""
+    spider, settings, path = plan.load()
+    if not path.exists():
+        raise StoreError(f"there is no crawl {path.stem!r} here to take part in; start it with: weft crawl {plan.file}")
+    return _run(_work(spider, settings, path, tied))
+
+
+async def _crawl(plan: Plan, spider: Spider, settings: Settings, path: Path, sinks: list[Any]) -> int:
+    opened = await launch.open_crawl(path, settings, fresh=plan.fresh, resume=plan.resume)
+    store = opened.store
+    fetcher = assembly.fetcher_for(settings, launch.FOLDER)
+    view = view_for(spider.name, store, quiet=plan.as_json)
+    view.opened(opened)
+    signals = _Signals()
+    try:
+        await store.ledger.note(
+            spider=spider.name, file=str(plan.file.resolve()), arguments=_json(plan.arguments), flags=_json(plan.flags)
+        )
+        command = plan.worker_command() if plan.workers > 1 else []
+        supervisor = await launch.supervisor_for(spider, settings, store, fetcher, sinks, command, plan.workers)
+        signals.listen(supervisor, view)
+        async with view:
+            ending = await supervisor.run()
+        return await _conclude(plan, ending, store, view, signals)
+    finally:
+        signals.deaf()
+        await fetcher.close()
+        await store.frontier.close()
+
+
+async def _conclude(plan: Plan, ending: Ending, store: assembly.Store, view: View, signals: _Signals) -> int:
+    counts, kinds = await store.frontier.counts(), await store.inspector.dead_kinds()
+    numbers = numbers_of(counts, kinds)
+    broken = [condition.text for condition in plan.conditions if condition.met(numbers)]
+    if plan.as_json:
+        summary = {
+            "state": ending.state,
+            "reason": ending.reason,
+            **msgspec.structs.asdict(counts),
+            "dead_kinds": kinds,
+            "broken": broken,
+        }
+        print(_json(summary), file=sys.stderr if "-" in plan.outputs else sys.stdout)
+    else:
+        view.closed(ending, counts, kinds, broken)
+    if ending.state is State.STOPPED and signals.received:
+        return BY_SIGNAL + signals.received
+    return BROKEN if broken else 0
+
+
+async def _work(spider: Spider, settings: Settings, path: Path, tied: bool) -> int:
+    store = assembly.open_store(path, settings.rules, create=False)
+    fetcher = assembly.fetcher_for(settings, launch.FOLDER)
+    signals = _Signals()
+    try:
+        hosts, _ = await launch.start_of(spider, store)
+        member = assembly.member_for(spider, settings, store, fetcher, hosts)
+        signals.listen_plain(member.drain, member.stop)
+        if tied:
+            asyncio.get_running_loop().add_reader(sys.stdin.fileno(), signals.supervisor_gone, member.drain)
+        await member.run()
+        return 0
+    finally:
+        signals.deaf()
+        await fetcher.close()
+        await store.frontier.close()
+
+
+class _Signals:
+    """The first SIGINT or SIGTERM drains, the second stops; a third is the system's."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        self._times = 0
+
+    def listen(self, supervisor: Supervisor, view: View) -> None:
+        def drain() -> None:
+            view.say("stopping: waiting for the pages in flight; once more to stop at once")
+            supervisor.drain("interrupted")
+
+        self.listen_plain(drain, lambda: supervisor.stop("interrupted"))
+
+    def listen_plain(self, drain: Callable[[], None], stop: Callable[[], None]) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._receive, number, drain, stop)
+
+    def _receive(self, number: signal.Signals, drain: Callable[[], None], stop: Callable[[], None]) -> None:
+        self.received = number
+        self._times += 1
+        (drain if self._times == 1 else stop)()
+        if self._times == 2:
+            self.deaf()
+
+    @staticmethod
+    def supervisor_gone(drain: Callable[[], None]) -> None:
+        if not os.read(sys.stdin.fileno(), 4096):
+            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
+            drain()
+
+    @staticmethod
+    def deaf() -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+
+def _run(work: Coroutine[Any, Any, int]) -> int:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,167 @@
+"""What a running crawl shows: a live table on a terminal, a line every ten seconds elsewhere. All on stderr."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from weft.assembly import Store
+from weft.engine.states import State
+from weft.engine.stats import Report
+from weft.engine.supervisor import Ending
+from weft.launch import Opened
+from weft.model import Counts
+
+_LINE_SECONDS = 10.0
+_FRAME_SECONDS = 0.5
+# A worker that has not reported for so long is not counted as running.
+_STALE_SECONDS = 5.0
+
+
+class View:
+    """A line every ten seconds; :class:`LiveView` redraws a table instead."""
+
+    seconds = _LINE_SECONDS
+
+    def __init__(self, name: str, store: Store, console: Console) -> None:
+        self._name = name
+        self._store = store
+        self._console = console
+        self._began = time.monotonic()
+        self._last = (self._began, 0)
+        self._rate = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    def say(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def opened(self, opened: Opened) -> None:
+        counts = opened.counts
+        self._last = (self._began, counts.done)
+        if opened.resumed:
+            self.say(f"resuming crawl {self._name}: {counts.done:,} done, {counts.work:,} to do (--fresh starts again)")
+        elif opened.former and opened.former != State.FINISHED:
+            self.say(
+                f"the last crawl of {self._name} ended at its {opened.former}; starting anew (--resume goes on instead)"
+            )
+
+    async def __aenter__(self) -> View:
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self.seconds)
+            await self._refresh()
+
+    async def _refresh(self) -> None:
+        counts, reports = await self._store.frontier.counts(), await self._store.ledger.reports()
+        fresh = [msgspec.json.decode(report, type=Report) for age, report in reports.values() if age < _STALE_SECONDS]
+        now = time.monotonic()
+        then, done = self._last
+        self._rate = (counts.done - done) / max(now - then, 1e-9)
+        self._last = (now, counts.done)
+        self.show(counts, fresh)
+
+    def show(self, counts: Counts, reports: list[Report]) -> None:
+        flying = sum(report.in_flight for report in reports)
+        self.say(
+            f"{self._name}: {counts.done:,} pages ({self._rate:,.0f}/s), {counts.pending:,} pending, "
+            f"{flying} in flight, {counts.delayed:,} delayed, {counts.items:,} items, {counts.dead:,} dead"
+        )
+
+    def closed(self, ending: Ending, counts: Counts, kinds: dict[str, int], broken: list[str]) -> None:
+        """The last words: how it ended, what came of it, what to do next."""
+        seconds = time.monotonic() - self._began
+        how = {
+            State.FINISHED: "finished",
+            State.LIMITED: f"ended at its {ending.reason}",
+            State.STOPPED: f"stopped ({ending.reason}); the same command resumes it",
+        }[ending.state]
+        self.say(
+            f"{self._name}: {how}. {counts.done:,} pages, {counts.items:,} items, {counts.dead:,} dead in {_span(seconds)}"
+            + (f"; {counts.work:,} left" if counts.work else "")
+        )
+        if kinds:
+            self.say(
+                "  dead: " + ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()) + "  (weft status --dead)"
+            )
+        for text in broken:
+            self.say(f"  --fail-on {text}: it is so")
+
+
+class LiveView(View):
+    seconds = _FRAME_SECONDS
+
+    def __init__(self, name: str, store: Store, console: Console) -> None:
+        super().__init__(name, store, console)
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+
+    async def __aenter__(self) -> View:
+        self._live.start()
+        return await super().__aenter__()
+
+    async def __aexit__(self, *exception: object) -> None:
+        await super().__aexit__(*exception)
+        self._live.stop()
+
+    def show(self, counts: Counts, reports: list[Report]) -> None:
+        self._live.update(self._table(counts, reports), refresh=True)
+
+    def _table(self, counts: Counts, reports: list[Report]) -> Table:
+        table = Table.grid(padding=(0, 2))
+        flying = sum(report.in_flight for report in reports)
+        errors = sum(count for report in reports for count in report.dead.values())
+        retries = sum(report.retries for report in reports)
+        span = _span(time.monotonic() - self._began)
+        rows: list[tuple[str, str]] = [
+            (f"[bold]{self._name}[/]", f"{span}, {len(reports)} worker{'s' if len(reports) != 1 else ''}"),
+            ("pages", f"[bold green]{counts.done:,}[/]  {self._rate:,.0f}/s"),
+            ("items", f"{counts.items:,}"),
+            ("pending", f"{counts.pending:,}" + (f"  + {counts.delayed:,} delayed" if counts.delayed else "")),
+            ("in flight", f"{flying}"),
+            ("errors", f"{errors:,}  {retries:,} retries, {counts.dead:,} dead"),
+        ]
+        slow = sorted((pair for report in reports for pair in report.slowest), key=lambda pair: -pair[1])[:3]
+        if slow:
+            rows.append(("slowest", "  ".join(f"{host} {seconds * 1000:,.0f} ms" for host, seconds in slow)))
+        for row in rows:
+            table.add_row(*row)
+        return table
+
+
+class Silence(View):
+    """Nothing but what must be said."""
+
+    async def __aenter__(self) -> View:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+
+def view_for(name: str, store: Store, *, quiet: bool) -> View:
+    console = Console(stderr=True)
+    kind: Any = Silence if quiet else LiveView if sys.stderr.isatty() else View
+    view: View = kind(name, store, console)
+    return view
+
+
+def _span(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,66 @@
+"""A crew of processes on this machine.
+
+Each is started with a pipe to its standard input that is never written to: when the supervisor is
+killed the pipe closes, and they drain instead of crawling on unseen. One that dies is replaced;
+its pages go back to their lanes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Sequence
+
+from weft.engine.tasks import task_group
+from weft.errors import WeftError
+
+# A worker that dies so often in a row is not killed by chance.
+_MOST_RESTARTS = 10
+_RESTART_SECONDS = 0.5
+
+
+class Processes:
+    """``count`` processes running ``command``; see :class:`weft.engine.supervisor.Crew`."""
+
+    def __init__(self, command: Sequence[str], count: int) -> None:
+        self._command = command
+        self._count = count
+        self._running: set[asyncio.subprocess.Process] = set()
+        self._draining = False
+
+    async def run(self) -> None:
+        async with task_group() as group:
+            for _ in range(self._count):
+                group.create_task(self._keep_running())
+
+    def drain(self) -> None:
+        self._draining = True
+        self._signal(signal.SIGTERM)
+
+    def stop(self) -> None:
+        # A second signal: the first was the drain.
+        self.drain()
+        self._signal(signal.SIGTERM)
+
+    async def _keep_running(self) -> None:
+        for _ in range(_MOST_RESTARTS):
+            process = await asyncio.create_subprocess_exec(
+                *self._command, stdin=asyncio.subprocess.PIPE, start_new_session=True
+            )
+            self._running.add(process)
+            if self._draining:
+                self._signal(signal.SIGTERM)
+            code = await process.wait()
+            self._running.discard(process)
+            if code == 0 or self._draining:
+                return
+            if code > 0:
+                raise WeftError(f"a worker process failed with exit code {code}; its message is above")
+            await asyncio.sleep(_RESTART_SECONDS)
+        raise WeftError(f"worker processes died {_MOST_RESTARTS} times; the last by signal {-code}")
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in self._running:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(number)

@@ -1,0 +1,72 @@
+"""Which of a page's links go on to the frontier.
+
+Most links of a page have been seen before. So the first question is a look into a set of
+fingerprints that this worker knows to be in the frontier; only the few that pass it are held
+against the crawl's scope and the traps. What those refuse is remembered in the same set, so that
+each URL is judged once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from weft.model import Request
+from weft.policy.scope import Scope
+from weft.policy.traps import Traps
+
+# Two generations of so many fingerprints: about 40 MB at most.
+_GENERATION = 250_000
+
+
+class Known:
+    """A bounded set: when a generation is full, the one before it is dropped."""
+
+    __slots__ = ("_new", "_old")
+
+    def __init__(self) -> None:
+        self._new: set[int] = set()
+        self._old: set[int] = set()
+
+    def __contains__(self, fingerprint: int) -> bool:
+        return fingerprint in self._new or fingerprint in self._old
+
+    def update(self, fingerprints: Iterable[int]) -> None:
+        self._new.update(fingerprints)
+        if len(self._new) > _GENERATION:
+            self._old, self._new = self._new, set()
+
+
+class Gate:
+    """Lets links through, once each."""
+
+    def __init__(self, scope: Scope, traps: Traps) -> None:
+        self._scope = scope
+        self._traps = traps
+        self._known = Known()
+        self.refused = 0
+
+    def admit(self, requests: Iterable[Request]) -> tuple[Request, ...]:
+        """Those that may be new, within one page each once."""
+        passed: dict[int, Request] = {}
+        known = self._known
+        for request in requests:
+            fingerprint = request.fingerprint
+            if fingerprint in known or fingerprint in passed:
+                continue
+            if self.refuse(request) is None:
+                passed[fingerprint] = request
+            else:
+                self.refused += 1
+                known.update((fingerprint,))
+        return tuple(passed.values())
+
+    def refuse(self, request: Request) -> str | None:
+        """Why this request is not for this crawl; None if it is."""
+        return self._scope.refuse(request.url, request.depth) or self._traps.refuse(request.url)
+
+    def out_of_scope(self, url: str) -> str | None:
+        return self._scope.refuse(url, 0)
+
+    def committed(self, requests: Iterable[Request]) -> None:
+        """These are in the frontier now, and need not be sent there again."""
+        self._known.update([request.fingerprint for request in requests])

@@ -1,0 +1,39 @@
+"""Calling the user's functions and sorting what they give into requests and items."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+from weft.model import Request
+from weft.spider.items import encode, is_item
+from weft.spider.results import batches, flatten
+
+
+async def collect(given: Any) -> tuple[list[Request], list[bytes]]:
+    """The requests, and the items as JSON, of one call of a handler.
+
+    :raises TypeError: it gave something else, or an item that has no form in JSON.
+    """
+    requests: list[Request] = []
+    items: list[bytes] = []
+    async for batch in batches(given):
+        for each in flatten(batch):
+            if isinstance(each, Request):
+                requests.append(each)
+            elif is_item(each):
+                items.append(encode(each))
+            else:
+                raise TypeError(
+                    f"a handler yielded {each!r:.80}, a {type(each).__name__}; it may yield requests and items "
+                    "(dict, dataclass, msgspec, attrs or pydantic object). To follow a URL, yield page.follow(url=…)"
+                )
+    return requests, items
+
+
+def described(error: BaseException) -> tuple[str, str]:
+    """One line, and the traceback, without the engine's own frames."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "weft/engine/" not in frame.filename]
+    text = "".join(["Traceback (most recent call last):\n", *traceback.format_list(frames)])
+    message = "".join(traceback.format_exception_only(error)).strip()
+    return message.splitlines()[-1] if message else type(error).__name__, text + message

@@ -1,0 +1,54 @@
+"""Names that lead into private networks.
+
+A public page may link to a name that resolves to 127.0.0.1 or to a machine of the user's own
+network. The scope sees only the name; here it is resolved, once per host and a few minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from weft.clock import Clock
+from weft.model.url import host_of, hostname_of
+from weft.policy.scope import is_private_address
+
+_KEPT_SECONDS = 300.0
+_MOST_KEPT = 20_000
+
+
+class PrivateNames:
+    """Refuses hosts whose name resolves to a private address, unless the crawl started there."""
+
+    def __init__(self, start_hosts: frozenset[str], clock: Clock) -> None:
+        self._start_hosts = start_hosts
+        self._clock = clock
+        self._kept: dict[str, tuple[str | None, float]] = {}
+
+    async def refuse(self, url: str) -> str | None:
+        """Why this host is not for the crawl; None if it is, or if it does not resolve at all."""
+        name = hostname_of(url)
+        # Addresses were judged by the scope. No top-level domain ends in a digit.
+        if name[-1].isdigit() or name[-1] == "]":
+            return None
+        kept = self._kept.get(name)
+        if kept is not None and kept[1] > self._clock.monotonic():
+            return kept[0]
+        if host_of(url) in self._start_hosts:
+            return None
+        verdict = await self._judge(name)
+        if len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+        self._kept[name] = (verdict, self._clock.monotonic() + _KEPT_SECONDS)
+        return verdict
+
+    @staticmethod
+    async def _judge(name: str) -> str | None:
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        except OSError:
+            return None
+        for *_, address in found:
+            if is_private_address(str(address[0])):
+                return f"{name} leads to the private address {address[0]}"
+        return None

@@ -1,0 +1,103 @@
+"""robots.txt: fetched once per site and crawl, kept in the store, obeyed by all workers.
+
+A new host's lane gives out one page only until the lane's pace is known. The worker that gets it
+finds no rules in the store, fetches robots.txt in the page's turn, stores it, and gives the page
+back together with the pace; so the file is fetched once, before anything else, and the delay
+between it and the first page is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+
+from weft.clock import Clock
+from weft.engine.gate import Gate
+from weft.errors import FetchError
+from weft.fetch.base import Fetcher
+from weft.frontier.base import Memo
+from weft.model import Pace, Request, Response
+from weft.model.url import Joiner
+from weft.policy import redirect, robots
+from weft.policy.robots import Robots
+
+_MOST_KEPT = 20_000
+_LONGEST_CRAWL_DELAY = 300.0
+
+
+class Unavailable(Exception):
+    """robots.txt could not be had now; ``response`` is what came instead, if anything did."""
+
+    def __init__(self, reason: str, response: Response | None = None, error: FetchError | None = None) -> None:
+        super().__init__(reason)
+        self.response = response
+        self.error = error
+
+
+class RobotsKeeper:
+    """The rules of all sites this worker has met."""
+
+    def __init__(self, fetcher: Fetcher, gate: Gate, memo: Memo, user_agent: str, pace: Pace, clock: Clock) -> None:
+        self._fetcher = fetcher
+        self._gate = gate
+        self._memo = memo
+        self._user_agent = user_agent
+        self._pace = pace
+        self._clock = clock
+        self._known: OrderedDict[str, tuple[Robots, float]] = OrderedDict()
+        self._busy: dict[str, asyncio.Lock] = {}
+
+    def known(self, origin: str) -> Robots | None:
+        """The rules, if this worker has them and they are not too old."""
+        kept = self._known.get(origin)
+        return kept[0] if kept is not None and kept[1] > self._clock.monotonic() else None
+
+    def allows(self, rules: Robots, url: str) -> bool:
+        return rules.allowed(url, self._user_agent) or url.endswith("/robots.txt")
+
+    def pace(self, rules: Robots) -> Pace:
+        """The pace of a lane: the crawl's own, or the slower one that the site asks for."""
+        asked = min(rules.crawl_delay(self._user_agent) or 0.0, _LONGEST_CRAWL_DELAY)
+        return Pace(asked, 1) if asked > self._pace.delay else self._pace
+
+    async def learn(self, origin: str) -> tuple[Robots, float | None]:
+        """The rules from the store or the site; with them the moment the site was asked, if it was.
+
+        :raises Unavailable: the site must be asked again later.
+        """
+        async with self._busy.setdefault(origin, asyncio.Lock()):
+            known = self.known(origin)
+            if known is not None:
+                return known, None
+            stored = await self._memo.recall(f"robots {origin}")
+            if stored is not None:
+                return self._keep(origin, robots.load(stored)), None
+            rules, touched = await self._fetch(origin)
+            await self._memo.remember(f"robots {origin}", robots.dump(rules), robots.ROBOTS_SECONDS)
+            return self._keep(origin, rules), touched
+
+    def _keep(self, origin: str, rules: Robots) -> Robots:
+        self._known[origin] = (rules, self._clock.monotonic() + robots.ROBOTS_SECONDS)
+        if len(self._known) > _MOST_KEPT:
+            self._busy.pop(self._known.popitem(last=False)[0], None)
+        return rules
+
+    async def _fetch(self, origin: str) -> tuple[Robots, float]:
+        url = origin + "/robots.txt"
+        for _ in range(robots.MAX_REDIRECTS + 1):
+            try:
+                response = await self._fetcher.fetch(Request(url=url))
+            except FetchError as error:
+                raise Unavailable(f"robots.txt could not be fetched: {error}", error=error) from error
+            target = Joiner(url)(response.headers.get("location", "")) if response.status in redirect.STATUSES else None
+            # A file that moved to where the crawl may not go is not there.
+            if target is None or self._gate.out_of_scope(target):
+                break
+            url = target
+        match robots.judge(response.status):
+            case "parse":
+                return robots.parse(response.body), response.received
+            case "allow":
+                return robots.ALLOW_ALL, response.received
+            case "retry":
+                raise Unavailable(f"robots.txt was answered with {response.status}", response)

@@ -1,0 +1,150 @@
+"""The Supervisor: one a crawl. Feeds the start URLs, watches the limits, drains the outbox, knows the end.
+
+The crew does the work: a worker in this process, or several processes (``crew.Processes``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+import msgspec
+
+from weft.clock import Clock
+from weft.engine.drain import Drain
+from weft.engine.limits import Limits
+from weft.engine.states import State
+from weft.errors import WeftError
+from weft.frontier.base import Frontier, Ledger
+from weft.model import Counts, Request
+
+_SEED_BATCH = 1000
+_WATCH_SECONDS = 0.5
+
+
+class Crew(Protocol):
+    """Those who do the work."""
+
+    async def run(self) -> None:
+        """Work until the crawl is over or :meth:`drain` was called."""
+
+    def drain(self) -> None:
+        """Finish what is in flight, begin nothing more."""
+
+    def stop(self) -> None:
+        """Give back what is in flight, too."""
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How a crawl ended: its state, and the reason in words."""
+
+    state: State
+    reason: str = ""
+
+
+class Supervisor:
+    """Runs one crawl to its end."""
+
+    def __init__(
+        self, *, start: AsyncIterator[Request], crew: Crew, frontier: Frontier, ledger: Ledger, drain: Drain,
+        limits: Limits, clock: Clock,
+    ) -> None:  # fmt: skip
+        self._start = start
+        self._crew = crew
+        self._frontier = frontier
+        self._ledger = ledger
+        self._drain = drain
+        self._limits = limits
+        self._clock = clock
+        self._stop_reason = ""
+        self._limited = False
+        self._output_over = asyncio.Event()
+
+    async def run(self) -> Ending:
+        """:raises WeftError: the store, an output or the start can't be used; the crawl can be resumed."""
+        await self._drain.open()
+        await self._ledger.note(state=State.RUNNING, reason="")
+        tasks = [
+            asyncio.create_task(each) for each in (self._seed(), self._watch(), self._drain.run(self._output_over))
+        ]
+        crew = asyncio.create_task(self._crew.run())
+        try:
+            await self._until_over(crew, tasks)
+        except BaseException:
+            await self._wind_up(crew, tasks)
+            with contextlib.suppress(WeftError):
+                await self._drain.finish(False)
+            raise
+        await self._wind_up(crew, tasks)
+        return await self._end()
+
+    async def _wind_up(self, crew: asyncio.Task[None], tasks: list[asyncio.Task[None]]) -> None:
+        """The outputs end of themselves, in order; the others have nothing more to do."""
+        self._output_over.set()
+        for task in (crew, *tasks[:2]):
+            task.cancel()
+        await asyncio.gather(crew, *tasks, return_exceptions=True)
+
+    async def _until_over(self, crew: asyncio.Task[None], tasks: list[asyncio.Task[None]]) -> None:
+        """Until the crew is done; sooner if one of the others fails, after the crew has drained."""
+        watched = {crew, *tasks}
+        while not crew.done():
+            done, watched = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {crew}:
+                if task.exception() is not None:
+                    self.drain("failed")
+                    await asyncio.wait([crew])
+                    task.result()
+        crew.result()
+
+    def drain(self, reason: str) -> None:
+        """Let the crew finish what is in flight."""
+        self._stop_reason = self._stop_reason or reason
+        self._crew.drain()
+
+    def stop(self, reason: str) -> None:
+        """Let the crew give back what is in flight."""
+        self._stop_reason = self._stop_reason or reason
+        self._crew.stop()
+
+    async def _seed(self) -> None:
+        """Put the start requests, unless a former run did. Idempotent, so a run that was killed does it again."""
+        if (await self._ledger.facts()).get("seeded") == "yes":
+            return
+        batch: list[Request] = []
+        async for request in self._start:
+            batch.append(request)
+            if len(batch) >= _SEED_BATCH:
+                await self._frontier.put(batch)
+                batch = []
+        await self._frontier.put(batch)
+        await self._ledger.note(seeded="yes")
+
+    async def _watch(self) -> None:
+        began = self._clock.monotonic()
+        while True:
+            if self._drain.errors:
+                raise self._drain.errors[0]
+            reached = self._limits.reached(await self._frontier.counts(), self._clock.monotonic() - began)
+            if reached:
+                self._limited = True
+                await self._ledger.note(state=State.STOPPING, reason=reached)
+                self.drain(reached)
+                return
+            await asyncio.sleep(_WATCH_SECONDS)
+
+    async def _end(self) -> Ending:
+        counts = await self._frontier.counts()
+        ending = self._judge(counts)
+        await self._drain.finish(ending.state.ended)
+        await self._ledger.note(state=ending.state, reason=ending.reason)
+        return ending
+
+    def _judge(self, counts: Counts) -> Ending:
+        if counts.finished:
+            return Ending(State.FINISHED)
+        if self._limited or self._limits.reached(counts, 0):
+            return Ending(State.LIMITED, self._stop_reason or self._limits.reached(counts, 0) or "")
+        return Ending(State.STOPPED, self._stop_reason)

@@ -1,0 +1,232 @@
+"""What happens to one leased request: robots, fetch, handler, and the outcome of it all."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from weft.clock import Clock
+from weft.config import Settings
+from weft.engine.gate import Gate
+from weft.engine.handling import collect, described
+from weft.engine.names import PrivateNames
+from weft.engine.robots import RobotsKeeper, Unavailable
+from weft.engine.stats import Stats
+from weft.errors import FetchError, NetworkError, SpiderError, TooSlow, UnknownHost
+from weft.fetch.base import Fetcher
+from weft.model import Dead, Done, Lease, Outcome, Pace, Response, Retry
+from weft.model.url import origin_of
+from weft.policy import redirect
+from weft.policy.retry import GIVE_UP, RetryPolicy, Verdict, decide_error, decide_status, parse_retry_after
+from weft.policy.robots import Robots
+from weft.policy.throttle import throttled
+from weft.spider import Failure, Page, Spider
+from weft.spider.spider import Next
+
+Hold = Callable[[str, float, str], Awaitable[None]]
+_MOST_DELAYS = 20_000
+
+
+class Visitor:
+    """Turns leases into outcomes. Never raises for what a host or a handler does."""
+
+    def __init__(
+        self,
+        *,
+        spider: Spider,
+        fetcher: Fetcher,
+        gate: Gate,
+        robots: RobotsKeeper | None,
+        names: PrivateNames | None,
+        hold: Hold,
+        settings: Settings,
+        stats: Stats,
+        clock: Clock,
+    ) -> None:
+        self._spider = spider
+        self._fetch = _wrapped(fetcher, spider)
+        self._gate = gate
+        self._robots = robots
+        self._names = names
+        self._hold = hold
+        self._settings = settings
+        self._retry = RetryPolicy(retries=settings.retries)
+        self._stats = stats
+        self._clock = clock
+        self._delays: dict[str, float] = {}
+
+    async def visit(self, lease: Lease) -> Outcome:
+        visit = _Visit(lease)
+        try:
+            return await self._permission(visit) or await self._exchange(visit)
+        except _Failed as failure:
+            return await self._failed(visit, failure)
+
+    async def _permission(self, visit: _Visit) -> Outcome | None:
+        """The outcome, if the site or the user's network is closed to this request."""
+        url = visit.lease.request.url
+        if self._robots is not None:
+            rules = self._robots.known(origin_of(url)) or await self._learn_rules(visit, self._robots)
+            if rules is None:
+                return visit.retry(counted=False)
+            if not self._robots.allows(rules, url):
+                return self._counted(visit.dead(kind="robots", reason="disallowed by the site's robots.txt"))
+        if self._names is not None and not visit.lease.request.proxy:
+            refused = await self._names.refuse(url)
+            if refused:
+                return self._counted(visit.dead(kind="scope", reason=refused))
+        return None
+
+    async def _learn_rules(self, visit: _Visit, keeper: RobotsKeeper) -> Robots | None:
+        """The site's rules; None if the visit's turn went to fetching them."""
+        try:
+            rules, visit.touched = await keeper.learn(origin_of(visit.lease.request.url))
+        except Unavailable as unavailable:
+            visit.touched = self._clock.monotonic()
+            verdict = self._verdict(visit, unavailable.error or unavailable.response)
+            # The whole site is closed until its rules are known.
+            rest = msgspec.structs.replace(verdict, hold=max(verdict.hold, verdict.after))
+            kind = unavailable.error.kind if unavailable.error else "robots"
+            raise _Failed(rest, kind, str(unavailable)) from unavailable
+        visit.pace = keeper.pace(rules)
+        return rules if visit.touched is None else None
+
+    async def _exchange(self, visit: _Visit) -> Outcome:
+        try:
+            response = await self._fetch(visit.lease.request)
+        except FetchError as error:
+            visit.touched = self._clock.monotonic()
+            self._stats.failed += isinstance(error, NetworkError | TooSlow) and not isinstance(error, UnknownHost)
+            raise _Failed(self._verdict(visit, error), error.kind, str(error)) from error
+        except Exception as error:
+            visit.touched = self._clock.monotonic()
+            raise _Failed(GIVE_UP, "middleware", *described(error)) from error
+        visit.response = response
+        self._stats.fetched_one(visit.lease.lane, response.status, len(response.body), response.elapsed)
+        if not response.cached:
+            visit.touched = response.received
+            if self._settings.throttle:
+                visit.pace = self._throttled(visit.lease, response)
+        if response.ok:
+            return await self._handle(visit, response)
+        if response.status in redirect.STATUSES and "location" in response.headers:
+            return self._redirected(visit, response)
+        raise _Failed(self._verdict(visit, response), "http", f"answered with status {response.status}")
+
+    async def _handle(self, visit: _Visit, response: Response) -> Outcome:
+        try:
+            handler = self._spider.handler_for(visit.lease.request)
+            requests, items = await collect(handler(Page(response)))
+        except Exception as error:
+            kind = "spider" if isinstance(error, SpiderError) else "handler"
+            raise _Failed(GIVE_UP, kind, *described(error)) from error
+        self._stats.pages += 1
+        self._stats.items += len(items)
+        note = "from the cache" if response.cached else ""
+        return visit.done(response, children=self._gate.admit(requests), items=tuple(items), note=note)
+
+    def _redirected(self, visit: _Visit, response: Response) -> Outcome:
+        request, location = visit.lease.request, response.headers["location"]
+        if len(request.via) >= self._settings.max_redirects:
+            raise _Failed(GIVE_UP, "redirect", f"more than {self._settings.max_redirects} redirects: endless?")
+        target = redirect.redirected(request, response.status, location, response.headers.get_all("set-cookie"))
+        if target is None:
+            raise _Failed(GIVE_UP, "redirect", f"redirects to {location!r}, which is no web address")
+        refused = self._gate.refuse(target)
+        if refused:
+            return visit.done(response, note=f"redirected to {target.url}, which is not fetched: {refused}")
+        return visit.done(response, children=(target,), note=f"redirected to {target.url}")
+
+    async def _failed(self, visit: _Visit, failure: _Failed) -> Outcome:
+        """Another try, or dead after the spider's own error handler had its say."""
+        verdict, reason, lease = failure.verdict, failure.reason, visit.lease
+        if verdict.hold > 0:
+            await self._hold(lease.lane, verdict.hold, reason)
+        if verdict.retry:
+            self._stats.retries += 1
+            return visit.retry(after=verdict.after, reason=reason)
+        if lease.attempt > 1:
+            reason += f" (try {lease.attempt})"
+        detail, requests, items = failure.detail, [], []
+        if self._spider.error_handler is not None:
+            told = Failure(lease.request, failure.kind, reason, lease.attempt, visit.response)
+            try:
+                requests, items = await collect(self._spider.error_handler(told))
+            except Exception as error:
+                detail = f"{detail}\n\nand in the on_error handler:\n{described(error)[1]}".strip()
+        self._stats.items += len(items)
+        children = self._gate.admit(requests)
+        dead = visit.dead(kind=failure.kind, reason=reason, detail=detail, children=children, items=tuple(items))
+        return self._counted(dead)
+
+    def _counted(self, dead: Dead) -> Dead:
+        self._stats.dead[dead.kind] += 1
+        return dead
+
+    def _verdict(self, visit: _Visit, result: FetchError | Response | None) -> Verdict:
+        attempt, roll = visit.lease.attempt, random.random()
+        if isinstance(result, FetchError):
+            return decide_error(self._retry, attempt, result, roll)
+        assert result is not None
+        retry_after = parse_retry_after(result.headers.get("retry-after"), datetime.now(UTC))
+        return decide_status(self._retry, attempt, result.status, retry_after, roll) or GIVE_UP
+
+    def _throttled(self, lease: Lease, response: Response) -> Pace:
+        rules = self._robots.known(origin_of(lease.request.url)) if self._robots is not None else None
+        floor = (
+            self._robots.pace(rules) if self._robots is not None and rules is not None else self._settings.rules.pace
+        )
+        delay = throttled(self._delays.get(lease.lane, floor.delay), response.elapsed, response.ok, floor.delay)
+        if len(self._delays) >= _MOST_DELAYS:
+            self._delays.clear()
+        self._delays[lease.lane] = delay
+        return Pace(delay, floor.limit)
+
+
+class _Failed(Exception):
+    """A visit came to nothing, at whatever stage: what to do, and why, in a word, a line and at length."""
+
+    def __init__(self, verdict: Verdict, kind: str, reason: str, detail: str = "") -> None:
+        super().__init__(reason)
+        self.verdict = verdict
+        self.kind = kind
+        self.reason = reason
+        self.detail = detail
+
+
+class _Visit:
+    """What is known of one visit so far; its outcome is made of it."""
+
+    __slots__ = ("lease", "pace", "response", "touched")
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        self.pace: Pace | None = None
+        self.touched: float | None = None
+        self.response: Response | None = None
+
+    def done(self, response: Response, **fields: Any) -> Done:
+        return Done(
+            lease=self.lease, touched=self.touched, pace=self.pace, status=response.status, size=len(response.body),
+            **fields,
+        )  # fmt: skip
+
+    def retry(self, **fields: Any) -> Retry:
+        return Retry(lease=self.lease, touched=self.touched, pace=self.pace, **fields)
+
+    def dead(self, **fields: Any) -> Dead:
+        status = self.response.status if self.response is not None else 0
+        return Dead(lease=self.lease, touched=self.touched, pace=self.pace, status=status, **fields)
+
+
+def _wrapped(fetcher: Fetcher, spider: Spider) -> Next:
+    """The fetch within the spider's middlewares, the first added outermost."""
+    fetch: Next = fetcher.fetch
+    for middleware in reversed(spider.middlewares):
+        fetch = partial(middleware, next=fetch)
+    return fetch

@@ -1,0 +1,222 @@
+"""The Worker: leases in batches, fetches many at once, settles in batches.
+
+    frontier.lease ─► waiting ─(its lane is due)─► ready ─(a place is free)─► in flight ─► outcomes ─► settle
+
+*Waiting* are leases handed out a little ahead of their lane's time, each on a timer. *Ready* is
+the buffer, and the one place for backpressure: leasing stops while it is full. *In flight* are
+visits, each a task, as many as the gauge allows. Outcomes gather while the previous batch is being
+settled, so batches grow with the load.
+
+A worker that is told to drain leases nothing more, gives back what it has not begun, and ends when
+the rest is settled; told to stop, it gives back what is in flight as well. Whatever it can't say
+any more, because it was killed, the frontier finds out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from weft.clock import Clock
+from weft.engine.gate import Gate
+from weft.engine.handling import described
+from weft.engine.stats import Stats
+from weft.engine.tasks import task_group
+from weft.frontier.base import Frontier
+from weft.model import Dead, Lease, Outcome, Retry
+from weft.policy.concurrency import Gauge
+
+# Leases asked for at once, and held on timers at most.
+_BATCH = 256
+_MOST_WAITING = 4096
+# Outcomes linger this long for company, unless there are enough.
+_LINGER_SECONDS = 0.004
+_ENOUGH = 64
+# How often an idle worker looks for work; shorter than the time leases are handed out ahead.
+_POLL_SECONDS = (0.01, 0.1)
+_GAUGE_SECONDS = 0.25
+
+Visit = Callable[[Lease], Awaitable[Outcome]]
+IsOver = Callable[[], Awaitable[bool]]
+
+
+class Worker:
+    """Runs until the crawl is over, or it is told to stop. Raises what the frontier raises."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        frontier: Frontier,
+        visit: Visit,
+        gate: Gate,
+        is_over: IsOver,
+        stats: Stats,
+        gauge: Gauge,
+        lease_seconds: float,
+        clock: Clock,
+    ) -> None:
+        self.name = name
+        self.gauge = gauge
+        self._frontier = frontier
+        self._visit = visit
+        self._gate = gate
+        self._is_over = is_over
+        self._stats = stats
+        self._lease_seconds = lease_seconds
+        self._clock = clock
+        self._held: dict[int, Lease] = {}
+        self._expires: dict[int, float] = {}
+        self._waiting: dict[int, asyncio.TimerHandle] = {}
+        self._ready: deque[Lease] = deque()
+        self._flying: dict[int, asyncio.Task[None]] = {}
+        self._outcomes: list[Outcome] = []
+        self._hungry = asyncio.Event()
+        self._settleable = asyncio.Event()
+        self._enough = asyncio.Event()
+        self._draining = False
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._flying)
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
+
+    async def run(self) -> None:
+        async with task_group() as group:
+            helpers = [group.create_task(each()) for each in (self._settle_loop, self._extend_loop, self._gauge_loop)]
+            await self._feed()
+            while self._held:
+                self._settleable.set()
+                await asyncio.sleep(_LINGER_SECONDS)
+            for helper in helpers:
+                helper.cancel()
+
+    def drain(self) -> None:
+        """Begin nothing more; :meth:`run` returns when what is in flight is settled."""
+        self._draining = True
+        for timer in self._waiting.values():
+            timer.cancel()
+        waiting = [self._held[lease_id] for lease_id in self._waiting]
+        self._waiting.clear()
+        for lease in (*waiting, *self._ready):
+            self._ended(Retry(lease=lease, counted=False))
+        self._ready.clear()
+        self._hungry.set()
+
+    def stop(self) -> None:
+        """Drain, and give back what is in flight."""
+        self.drain()
+        for task in self._flying.values():
+            task.cancel()
+
+    async def _feed(self) -> None:
+        idle = _POLL_SECONDS[0]
+        while not self._draining:
+            self._hungry.clear()
+            room = min(_BATCH, 2 * self.gauge.limit - len(self._ready), _MOST_WAITING - len(self._waiting))
+            leases = await self._frontier.lease(room, self.name) if room > 0 else []
+            for lease in leases:
+                self._accept(lease)
+            self._launch()
+            if leases:
+                idle = _POLL_SECONDS[0]
+                if len(leases) == room and len(self._ready) < self.gauge.limit:
+                    continue
+            elif not self._held and await self._is_over():
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(idle):
+                    await self._hungry.wait()
+            idle = min(idle * 1.5, _POLL_SECONDS[1])
+
+    def _accept(self, lease: Lease) -> None:
+        self._held[lease.id] = lease
+        self._expires[lease.id] = self._clock.monotonic() + self._lease_seconds
+        if self._draining:
+            self._ended(Retry(lease=lease, counted=False))
+        elif lease.wait > 0:
+            self._waiting[lease.id] = asyncio.get_running_loop().call_later(lease.wait, self._due, lease)
+        else:
+            self._ready.append(lease)
+
+    def _due(self, lease: Lease) -> None:
+        del self._waiting[lease.id]
+        self._ready.append(lease)
+        self._launch()
+
+    def _launch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._ready and len(self._flying) < self.gauge.limit:
+            lease = self._ready.popleft()
+            if self._expires[lease.id] <= self._clock.monotonic():
+                # This process was stopped for longer than its leases: another has the page by now.
+                self._ended(Retry(lease=lease, counted=False))
+                continue
+            self._flying[lease.id] = loop.create_task(self._fly(lease))
+        if len(self._ready) < self.gauge.limit // 2:
+            self._hungry.set()
+
+    async def _fly(self, lease: Lease) -> None:
+        try:
+            outcome = await self._visit(lease)
+        except asyncio.CancelledError:
+            outcome = Retry(lease=lease, counted=False, touched=self._clock.monotonic())
+        except Exception as error:
+            reason, detail = described(error)
+            outcome = Dead(lease=lease, kind="internal", reason=reason, detail=detail, touched=self._clock.monotonic())
+        del self._flying[lease.id]
+        self._ended(outcome)
+        if self._ready:
+            self._launch()
+
+    def _ended(self, outcome: Outcome) -> None:
+        self._outcomes.append(outcome)
+        self._settleable.set()
+        if len(self._outcomes) >= _ENOUGH:
+            self._enough.set()
+
+    async def _settle_loop(self) -> None:
+        while True:
+            await self._settleable.wait()
+            if len(self._outcomes) < _ENOUGH and self._flying:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LINGER_SECONDS):
+                        await self._enough.wait()
+            self._settleable.clear()
+            self._enough.clear()
+            outcomes, self._outcomes = self._outcomes, []
+            if outcomes:
+                await self._settle(outcomes)
+                self._hungry.set()
+
+    async def _settle(self, outcomes: list[Outcome]) -> None:
+        lost = await self._frontier.settle(outcomes)
+        for outcome in outcomes:
+            del self._held[outcome.lease.id], self._expires[outcome.lease.id]
+            if not isinstance(outcome, Retry) and outcome.lease.id not in lost:
+                self._gate.committed(outcome.children)
+
+    async def _extend_loop(self) -> None:
+        """Keep what is held; three chances before a lease runs out."""
+        while True:
+            await asyncio.sleep(self._lease_seconds / 3)
+            leases, expires = list(self._held.values()), self._clock.monotonic() + self._lease_seconds
+            lost = await self._frontier.extend(leases) if leases else set()
+            self._expires |= {lease.id: expires for lease in leases if lease.id in self._held and lease.id not in lost}
+
+    async def _gauge_loop(self) -> None:
+        fetched, failed = self._stats.fetched, self._stats.failed
+        while True:
+            asked = self._clock.monotonic()
+            await asyncio.sleep(_GAUGE_SECONDS)
+            lag = self._clock.monotonic() - asked - _GAUGE_SECONDS
+            new_failed = self._stats.failed - failed
+            done = self._stats.fetched - fetched + new_failed
+            fetched, failed = self._stats.fetched, self._stats.failed
+            self.gauge.observe(done, new_failed, bool(self._ready), lag)
+            self._launch()

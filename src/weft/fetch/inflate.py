@@ -1,0 +1,85 @@
+"""Content-Encoding gzip and deflate undone piece by piece, never past a limit.
+
+Done here and not by the HTTP library for three reasons: its decoders cost 20-30 µs more on a small
+page, read only the first member of a gzip body, and refuse the raw deflate that some servers send.
+zlib stops at the byte it is told to, so a bomb takes no more memory than the limit.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_NAMES: Final = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
+_UNREADABLE: Final = frozenset({"br", "zstd", "compress", "x-compress"})
+_GZIP: Final = 31
+_ZLIB: Final = 15
+_RAW: Final = -15
+
+
+class Overflow(Exception):
+    """More came out than the limit allows."""
+
+
+class Inflater:
+    """One coding of one body. Feed it the pieces in order, then call :meth:`end`.
+
+    :raises Overflow: the decoded size went past the limit.
+    :raises zlib.error: the body is not in this coding, or is damaged.
+    """
+
+    __slots__ = ("_coding", "_done", "_room", "_stream")
+
+    def __init__(self, coding: str, limit: int) -> None:
+        self._coding = coding
+        self._room = limit
+        self._stream: zlib._Decompress | None = None
+        self._done = False
+
+    def feed(self, data: bytes) -> bytes:
+        pieces = []
+        while data and not self._done:
+            stream = self._stream
+            if stream is None:
+                stream = self._stream = zlib.decompressobj(self._window(data))
+            piece = stream.decompress(data, self._room + 1)
+            self._room -= len(piece)
+            if self._room < 0:
+                raise Overflow
+            pieces.append(piece)
+            data = b""
+            if stream.eof:
+                data = stream.unused_data
+                # A gzip body may have several members. What follows the last one is ignored, as browsers do.
+                self._done = self._coding != "gzip" or data[:1] not in (b"", b"\x1f")
+                self._stream = None
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def end(self) -> None:
+        if self._stream is not None:
+            raise zlib.error("the data ends early")
+
+    def _window(self, data: bytes) -> int:
+        if self._coding == "gzip":
+            return _GZIP
+        # "deflate" means zlib's format, but some servers send the bare stream; a zlib header proves itself.
+        header = int.from_bytes(data[:2], "big")
+        return _ZLIB if (header >> 8) & 0x0F == 8 and header % 31 == 0 else _RAW
+
+
+def inflaters(content_encoding: str, limit: int) -> Sequence[Inflater]:
+    """What undoes ``content_encoding``, in the order to apply; empty if the body is to be taken as it is.
+
+    Servers also write charsets and nonsense there; like browsers, these are ignored.
+
+    :raises ValueError: the body is in a coding that can't be undone.
+    """
+    if content_encoding == "gzip":
+        return (Inflater("gzip", limit),)
+    codings = [coding.strip().lower() for coding in content_encoding.split(",")]
+    if not _UNREADABLE.isdisjoint(codings):
+        raise ValueError("this coding is not supported")
+    return [Inflater(_NAMES[coding], limit) for coding in reversed(codings) if coding in _NAMES]

@@ -1,0 +1,113 @@
+"""Letting requests in: those not seen before, each into its lane."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+
+import msgspec
+
+from weft.frontier.base import Rules
+from weft.model import Request
+
+# Lane ids are looked up for every admitted request; a broad crawl has more hosts than are worth keeping.
+_MOST_LANES_KEPT = 100_000
+
+_IDS = msgspec.json.Decoder(list[int])
+_NAMED = msgspec.json.Decoder(dict[str, int])
+
+
+class Admission:
+    """Admits requests within the caller's transaction."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._lanes: dict[str, int] = {}
+
+    def admit(self, db: sqlite3.Connection, requests: Iterable[Request], now: float) -> int:
+        by_fingerprint: dict[int, Request] = {}
+        for request in requests:
+            by_fingerprint.setdefault(request.fingerprint, request)
+        if not by_fingerprint:
+            return 0
+        # In order of the tree they go into: neighbours share its pages.
+        candidates = str(sorted(by_fingerprint))
+        (fresh,) = db.execute(
+            "SELECT json_group_array(value) FROM json_each(?) WHERE value NOT IN (SELECT fp FROM seen)", (candidates,)
+        ).fetchone()
+        new = set(_IDS.decode(fresh))
+        if not new:
+            return 0
+        admitted = [(fp, request) for fp, request in by_fingerprint.items() if fp in new]
+        names = [request.lane for _, request in admitted]
+        lanes = self.lane_ids(db, set(names), now)
+        if self._rules.max_per_lane:
+            admitted, names = self._within_room(db, admitted, names, lanes)
+            fresh = str(sorted(fp for fp, _ in admitted))
+        db.execute("INSERT INTO seen SELECT value FROM json_each(?)", (fresh,))
+        self._enqueue(db, admitted, [lanes[name] for name in names])
+        return len(admitted)
+
+    def forget(self) -> None:
+        """The transaction failed: lanes made in it do not exist."""
+        self._lanes.clear()
+
+    def _enqueue(self, db: sqlite3.Connection, admitted: list[tuple[int, Request]], lanes: list[int]) -> None:
+        (last,) = db.execute("SELECT seq FROM tally").fetchone()
+        direction = -1 if self._rules.order == "lifo" else 1
+        ranked = self._rules.order == "priority"
+        rows = [
+            (lane, -request.priority if ranked else 0, direction * number, fp, request.record().decode())
+            for number, (lane, (fp, request)) in enumerate(zip(lanes, admitted, strict=True), last + 1)
+        ]
+        db.execute(
+            "INSERT INTO queue (lane, rank, seq, fp, attempt, losses, record) SELECT value ->> 0, value ->> 1,"
+            " value ->> 2, value ->> 3, 0, 0, value ->> 4 FROM json_each(?)",
+            (msgspec.json.encode(rows).decode(),),
+        )
+        totals: dict[int, int] = {}
+        for lane in lanes:
+            totals[lane] = totals.get(lane, 0) + 1
+        db.execute(
+            "UPDATE lanes SET pending = pending + (value ->> 1), total = total + (value ->> 1)"
+            " FROM json_each(?) WHERE lanes.id = (value ->> 0)",
+            (msgspec.json.encode(list(totals.items())).decode(),),
+        )
+        db.execute("UPDATE tally SET pending = pending + ?1, seq = seq + ?1", (len(rows),))
+
+    def lane_ids(self, db: sqlite3.Connection, names: set[str], now: float) -> dict[str, int]:
+        """The lanes of these names; those that are not there are made."""
+        known = {name: self._lanes[name] for name in names if name in self._lanes}
+        missing = names - known.keys()
+        if missing:
+            listed = msgspec.json.encode(sorted(missing)).decode()
+            pace = self._rules.pace
+            db.execute(
+                "INSERT OR IGNORE INTO lanes (name, due, delay, cap) SELECT value, ?2, ?3, ?4 FROM json_each(?1)",
+                (listed, now, pace.delay, 1 if self._rules.probe else pace.limit),
+            )
+            (found,) = db.execute(
+                "SELECT json_group_object(name, id) FROM lanes WHERE name IN (SELECT value FROM json_each(?))",
+                (listed,),
+            ).fetchone()
+            known |= _NAMED.decode(found)
+            if len(self._lanes) > _MOST_LANES_KEPT:
+                self._lanes.clear()
+            self._lanes |= known
+        return known
+
+    def _within_room(
+        self, db: sqlite3.Connection, admitted: list[tuple[int, Request]], names: list[str], lanes: dict[str, int]
+    ) -> tuple[list[tuple[int, Request]], list[str]]:
+        """Leave out what would make a host's pages more than are wanted of it."""
+        (found,) = db.execute(
+            "SELECT json_group_object(name, total) FROM lanes WHERE id IN (SELECT value FROM json_each(?))",
+            (str(list(lanes.values())),),
+        ).fetchone()
+        totals, kept, kept_names = _NAMED.decode(found), [], []
+        for entry, name in zip(admitted, names, strict=True):
+            if totals[name] < self._rules.max_per_lane:
+                totals[name] += 1
+                kept.append(entry)
+                kept_names.append(name)
+        return kept, kept_names

@@ -1,0 +1,236 @@
+"""The Frontier on SQLite. The layout is drawn in ``schema``, the threading explained in ``database``.
+
+Every method is one transaction of a fixed number of statements, each over the whole batch, so
+its cost is that of the rows touched and does not grow with the crawl: lanes that can't give
+anything are in no index, seen fingerprints are looked up in a clustered tree, the rest is
+appended or taken from the front.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+import msgspec
+
+from weft.clock import Clock, SystemClock
+from weft.frontier.base import Rules
+from weft.frontier.sqlite.admission import Admission
+from weft.frontier.sqlite.database import Database
+from weft.frontier.sqlite.liveness import Liveness
+from weft.frontier.sqlite.settlement import settle
+from weft.model import Counts, Lease, Outcome, Request
+
+_Lane = tuple[int, str, float, int]  # id, name, seconds until it is due, how many it may give now
+
+# How often the workers of this machine are looked at for one that is gone.
+_LIVENESS_SECONDS = 1.0
+
+_LANES = msgspec.json.Decoder(list[_Lane])
+_LEASED = msgspec.json.Decoder(list[tuple[int, int, int, int, str]])
+_IDS = msgspec.json.Decoder(list[int])
+
+
+class SqliteFrontier:
+    """See :class:`weft.frontier.base.Frontier`."""
+
+    def __init__(self, database: Database, rules: Rules, clock: Clock | None = None) -> None:
+        self.database = database
+        self.rules = rules
+        self._clock = clock or SystemClock()
+        self._admission = Admission(rules)
+        self._liveness = Liveness(database.path.with_name(database.path.name + ".workers"))
+        self._looked = float("-inf")
+
+    async def put(self, requests: Sequence[Request]) -> int:
+        return await self.database.write(self._put, requests, failed=self._admission.forget)
+
+    async def lease(self, limit: int, worker: str) -> list[Lease]:
+        return await self.database.write(self._lease, limit, worker)
+
+    async def extend(self, leases: Sequence[Lease]) -> set[int]:
+        return await self.database.write(self._extend, [lease.id for lease in leases])
+
+    async def settle(self, outcomes: Sequence[Outcome]) -> set[int]:
+        forget = self._admission.forget
+        return await self.database.write(settle, outcomes, self._admission, self._clock, failed=forget)
+
+    async def hold(self, lane: str, seconds: float, reason: str) -> None:
+        await self.database.write(self._hold, lane, seconds, reason, failed=self._admission.forget)
+
+    async def counts(self) -> Counts:
+        return await self.database.read(read_counts)
+
+    async def close(self) -> None:
+        self.database.close()
+        self._liveness.release()
+
+    def _put(self, db: sqlite3.Connection, requests: Sequence[Request]) -> int:
+        return self._admission.admit(db, requests, self._clock.time())
+
+    def _lease(self, db: sqlite3.Connection, limit: int, worker: str) -> list[Lease]:
+        now = self._clock.time()
+        self._liveness.claim(worker)
+        gone = self._gone()
+        self._end_lost(db, now, gone)
+        # Should this transaction fail, their leases end by their deadlines.
+        self._liveness.forget(gone)
+        self._wake_delayed(db, now)
+        if self.rules.max_pages:
+            (pages,) = db.execute("SELECT done + dead + leased FROM tally").fetchone()
+            limit = min(limit, self.rules.max_pages - pages)
+        if limit <= 0:
+            return []
+        (ready,) = db.execute(
+            "SELECT json_group_array(json_array(id, name, max(0.0, due - ?1), CASE WHEN delay > 0 THEN 1"
+            " WHEN cap = 0 THEN pending ELSE min(pending, cap - active) END)) FROM (SELECT * FROM lanes"
+            " WHERE pending > 0 AND (cap = 0 OR active < cap) AND due <= ?1 + ?2 ORDER BY due LIMIT ?3)",
+            (now, self.rules.ahead, limit),
+        ).fetchone()
+        lanes = _LANES.decode(ready)
+        if not lanes:
+            return []
+        before = self._last_lease(db)
+        self._take(db, lanes, limit, worker, now + self.rules.lease_seconds)
+        return self._taken(db, lanes, before, now)
+
+    @staticmethod
+    def _take(db: sqlite3.Connection, lanes: list[_Lane], limit: int, worker: str, deadline: float) -> None:
+        """Move the first requests of these lanes to the leases; several of a lane only where it has no delay."""
+        into = "INSERT INTO leases (fp, lane, rank, seq, attempt, losses, record, worker, deadline)"
+        columns = "q.fp, q.lane, q.rank, q.seq, q.attempt + 1, q.losses, q.record, :worker, :deadline"
+        bind = {"worker": worker, "deadline": deadline}
+        single = [lane for lane, _, _, room in lanes if room == 1]
+        db.execute(
+            f"{into} SELECT {columns} FROM json_each(:lanes) l JOIN queue q ON q.lane = l.value AND (q.rank, q.seq) ="
+            " (SELECT rank, seq FROM queue WHERE lane = l.value ORDER BY rank, seq LIMIT 1)",
+            bind | {"lanes": str(single)},
+        )
+        left = limit - len(single)
+        # Equal shares; those with little come first, so that what they leave goes to the others.
+        several = sorted((room, lane) for lane, _, _, room in lanes if room > 1)
+        for index, (room, lane) in enumerate(several):
+            share = min(room, -(-left // (len(several) - index)))
+            db.execute(
+                f"{into} SELECT {columns} FROM queue q WHERE q.lane = :lane ORDER BY rank, seq LIMIT :share",
+                bind | {"lane": lane, "share": share},
+            )
+            left -= share
+
+    def _taken(self, db: sqlite3.Connection, lanes: list[_Lane], before: int, now: float) -> list[Lease]:
+        (rows,) = db.execute(
+            "SELECT json_group_array(json_array(id, fp, lane, attempt, record)) FROM"
+            " (SELECT * FROM leases WHERE id > ? ORDER BY id)", (before,)
+        ).fetchone()  # fmt: skip
+        db.execute(
+            "DELETE FROM queue WHERE (lane, rank, seq) IN (SELECT lane, rank, seq FROM leases WHERE id > ?)", (before,)
+        )
+        # Where one is out at a time, the delay is added when it comes back and the last touch is known.
+        db.execute(
+            "UPDATE lanes SET active = active + n, pending = pending - n, due = max(due, ?1) + delay * (cap <> 1)"
+            " FROM (SELECT lane, count(*) n FROM leases WHERE id > ?2 GROUP BY lane) taken WHERE lanes.id = taken.lane",
+            (now, before),
+        )
+        by_id = {lane: (name, wait) for lane, name, wait, _ in lanes}
+        deadline = now + self.rules.lease_seconds
+        leases = [
+            Lease(
+                id=number, fingerprint=fp, lane=by_id[lane][0], request=Request.from_record(record), attempt=attempt,
+                wait=by_id[lane][1], deadline=deadline,
+            )
+            for number, fp, lane, attempt, record in _LEASED.decode(rows)
+        ]  # fmt: skip
+        db.execute("UPDATE tally SET pending = pending - ?1, leased = leased + ?1", (len(leases),))
+        return leases
+
+    def _gone(self) -> list[str]:
+        """Workers found to be gone; looked for now and then."""
+        if self._clock.monotonic() - self._looked < _LIVENESS_SECONDS:
+            return []
+        self._looked = self._clock.monotonic()
+        return self._liveness.gone()
+
+    def _end_lost(self, db: sqlite3.Connection, now: float, gone: list[str]) -> None:
+        """Leases past their deadline, or of workers that are gone, go back to their lanes."""
+        lost = _IDS.decode(
+            db.execute(
+                "SELECT json_group_array(id) FROM leases WHERE deadline <= ?1"
+                " OR worker IN (SELECT value FROM json_each(?2))",
+                (now, msgspec.json.encode(gone).decode()),
+            ).fetchone()[0]
+            if gone
+            else db.execute("SELECT json_group_array(id) FROM leases WHERE deadline <= ?", (now,)).fetchone()[0]
+        )
+        if not lost:
+            return
+        ids, most = str(lost), self.rules.max_losses
+        these = "leases WHERE id IN (SELECT value FROM json_each(?1))"
+        back = db.execute(
+            "INSERT INTO queue (lane, rank, seq, fp, attempt, losses, record)"
+            f" SELECT lane, rank, seq, fp, attempt, losses + 1, record FROM {these} AND losses + 1 < ?2",
+            (ids, most),
+        ).rowcount
+        dead = db.execute(
+            "INSERT INTO dead (fp, lane, rank, seq, attempt, record, at, kind, reason, detail, status)"
+            " SELECT fp, lane, rank, seq, attempt, record, ?3, 'lost', 'its worker was lost ' || (losses + 1) ||"
+            f" ' times while it had this page', '', 0 FROM {these} AND losses + 1 >= ?2",
+            (ids, most, now),
+        ).rowcount
+        # The lost worker may have asked the host at any time up to now.
+        db.execute(
+            "UPDATE lanes SET active = active - n, pending = pending + returned, due = max(due, ?3 + delay)"
+            f" FROM (SELECT lane, count(*) n, sum(losses + 1 < ?2) returned FROM {these} GROUP BY lane) ended"
+            " WHERE lanes.id = ended.lane",
+            (ids, most, now),
+        )
+        db.execute(f"DELETE FROM {these}", (ids,))
+        db.execute(
+            "UPDATE tally SET leased = leased - ?1, pending = pending + ?2, dead = dead + ?3", (len(lost), back, dead)
+        )
+
+    @staticmethod
+    def _wake_delayed(db: sqlite3.Connection, now: float) -> None:
+        woken = db.execute(
+            "INSERT INTO queue (lane, rank, seq, fp, attempt, losses, record)"
+            " SELECT lane, rank, seq, fp, attempt, losses, record FROM delayed WHERE due <= ?",
+            (now,),
+        ).rowcount
+        if woken:
+            db.execute(
+                "UPDATE lanes SET pending = pending + n FROM (SELECT lane, count(*) n FROM delayed WHERE due <= ?"
+                " GROUP BY lane) woken WHERE lanes.id = woken.lane",
+                (now,),
+            )
+            db.execute("DELETE FROM delayed WHERE due <= ?", (now,))
+            db.execute("UPDATE tally SET delayed = delayed - ?1, pending = pending + ?1", (woken,))
+
+    def _extend(self, db: sqlite3.Connection, ids: list[int]) -> set[int]:
+        held = living(db, ids)
+        db.execute(
+            "UPDATE leases SET deadline = ? WHERE id IN (SELECT value FROM json_each(?))",
+            (self._clock.time() + self.rules.lease_seconds, str(sorted(held))),
+        )
+        return set(ids) - held
+
+    def _hold(self, db: sqlite3.Connection, lane: str, seconds: float, reason: str) -> None:
+        now = self._clock.time()
+        db.execute(
+            "UPDATE lanes SET due = max(due, ?1), held = ?1, reason = ?2 WHERE id = ?3 AND held < ?1",
+            (now + seconds, reason, self._admission.lane_ids(db, {lane}, now)[lane]),
+        )
+
+    @staticmethod
+    def _last_lease(db: sqlite3.Connection) -> int:
+        row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'leases'").fetchone()
+        return row[0] if row else 0
+
+
+def living(db: sqlite3.Connection, ids: Sequence[int]) -> set[int]:
+    """Those of the leases that have not ended."""
+    query = "SELECT json_group_array(id) FROM leases WHERE id IN (SELECT value FROM json_each(?))"
+    return set(_IDS.decode(db.execute(query, (str(list(ids)),)).fetchone()[0]))
+
+
+def read_counts(db: sqlite3.Connection) -> Counts:
+    row = db.execute("SELECT pending, leased, delayed, done, dead, items, bytes FROM tally").fetchone()
+    return Counts(**dict(zip(Counts.__struct_fields__, row, strict=True)))

@@ -1,0 +1,159 @@
+"""Looking into a crawl's file; see :class:`weft.frontier.base.Inspector`."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from weft.clock import Clock, SystemClock
+from weft.frontier.base import DeadLetter, LaneState, Trace
+from weft.frontier.sqlite.database import Database
+from weft.model import Pace, Request
+
+
+class SqliteInspector:
+    def __init__(self, database: Database, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+
+    async def trace(self, fingerprint: int) -> Trace:
+        return await self._database.read(_trace, fingerprint)
+
+    async def lanes(self, limit: int) -> list[LaneState]:
+        return await self._database.read(_lanes, limit, self._clock.time())
+
+    async def dead(self, limit: int, kind: str = "") -> list[DeadLetter]:
+        return await self._database.read(_dead, limit, kind)
+
+    async def dead_kinds(self) -> dict[str, int]:
+        return await self._database.read(_dead_kinds)
+
+    async def revive(self, kind: str = "", url: str = "") -> int:
+        return await self._database.write(_revive, kind, url)
+
+
+def _trace(db: sqlite3.Connection, fp: int) -> Trace:
+    if db.execute("SELECT 1 FROM seen WHERE fp = ?", (fp,)).fetchone() is None:
+        return Trace(state="unknown")
+    # The queue is in order of lanes, not of fingerprints: this one looks through it.
+    for look in (_leased, _delayed, _buried, _done, _pending):
+        found = look(db, fp)
+        if found is not None:
+            return found
+    return Trace(state="done")
+
+
+def _leased(db: sqlite3.Connection, fp: int) -> Trace | None:
+    row = db.execute(
+        "SELECT record, attempt, name, worker, deadline FROM leases JOIN lanes ON lanes.id = lane WHERE fp = ?", (fp,)
+    ).fetchone()
+    if row is None:
+        return None
+    record, attempt, lane, worker, deadline = row
+    return Trace(
+        state="leased", request=Request.from_record(record), attempt=attempt, lane=lane, worker=worker, due=deadline
+    )
+
+
+def _delayed(db: sqlite3.Connection, fp: int) -> Trace | None:
+    row = db.execute(
+        "SELECT record, attempt, name, delayed.due, delayed.reason FROM delayed JOIN lanes ON lanes.id = lane WHERE fp = ?",
+        (fp,),
+    ).fetchone()
+    if row is None:
+        return None
+    record, attempt, lane, due, reason = row
+    return Trace(
+        state="delayed", request=Request.from_record(record), attempt=attempt, lane=lane, due=due, reason=reason
+    )
+
+
+def _buried(db: sqlite3.Connection, fp: int) -> Trace | None:
+    row = db.execute(
+        "SELECT record, attempt, name, at, kind, dead.reason, detail, status FROM dead JOIN lanes ON lanes.id = lane"
+        " WHERE fp = ?",
+        (fp,),
+    ).fetchone()
+    if row is None:
+        return None
+    record, attempt, lane, at, kind, reason, detail, status = row
+    return Trace(
+        state="dead", request=Request.from_record(record), attempt=attempt, lane=lane, at=at, kind=kind, reason=reason,
+        detail=detail, status=status,
+    )  # fmt: skip
+
+
+def _done(db: sqlite3.Connection, fp: int) -> Trace | None:
+    row = db.execute(
+        "SELECT at, status, size, links, items, note FROM history WHERE fp = ? ORDER BY seq DESC LIMIT 1", (fp,)
+    ).fetchone()
+    if row is None:
+        return None
+    at, status, size, links, items, note = row
+    return Trace(state="done", at=at, status=status, size=size, links=links, items=items, reason=note)
+
+
+def _pending(db: sqlite3.Connection, fp: int) -> Trace | None:
+    row = db.execute(
+        "SELECT record, attempt, lane, rank, seq, name, due, reason FROM queue JOIN lanes ON lanes.id = lane WHERE fp = ?",
+        (fp,),
+    ).fetchone()
+    if row is None:
+        return None
+    record, attempt, lane, rank, seq, name, due, reason = row
+    (ahead,) = db.execute(
+        "SELECT count(*) FROM queue WHERE lane = ? AND (rank, seq) < (?, ?)", (lane, rank, seq)
+    ).fetchone()
+    return Trace(
+        state="pending", request=Request.from_record(record), attempt=attempt, lane=name, due=due, reason=reason,
+        ahead=ahead,
+    )  # fmt: skip
+
+
+def _lanes(db: sqlite3.Connection, limit: int, now: float) -> list[LaneState]:
+    rows = db.execute(
+        "SELECT name, pending, active, total, delay, cap, due, held, reason FROM lanes WHERE pending > 0 OR active > 0"
+        " ORDER BY pending DESC, active DESC LIMIT ?",
+        (limit,),
+    )
+    return [
+        LaneState(
+            name=name, pending=pending, active=active, total=total, pace=Pace(delay, cap), wait=max(0.0, due - now),
+            reason=reason if held > now else "",
+        )
+        for name, pending, active, total, delay, cap, due, held, reason in rows
+    ]  # fmt: skip
+
+
+def _dead(db: sqlite3.Connection, limit: int, kind: str) -> list[DeadLetter]:
+    rows = db.execute(
+        "SELECT record, kind, reason, detail, status, attempt, at FROM dead WHERE ?1 IN ('', kind) ORDER BY at DESC LIMIT ?2",
+        (kind, limit),
+    )
+    return [
+        DeadLetter(
+            request=Request.from_record(record), kind=kind, reason=reason, detail=detail, status=status,
+            attempt=attempt, at=at,
+        )
+        for record, kind, reason, detail, status, attempt, at in rows
+    ]  # fmt: skip
+
+
+def _dead_kinds(db: sqlite3.Connection) -> dict[str, int]:
+    return dict(db.execute("SELECT kind, count(*) FROM dead GROUP BY kind ORDER BY 2 DESC").fetchall())
+
+
+def _revive(db: sqlite3.Connection, kind: str, url: str) -> int:
+    chosen = "FROM dead WHERE ?1 IN ('', kind) AND ?2 IN ('', record ->> 'u')"
+    revived = db.execute(
+        "INSERT INTO queue (lane, rank, seq, fp, attempt, losses, record)"
+        f" SELECT lane, rank, seq, fp, 0, 0, record {chosen}",
+        (kind, url),
+    ).rowcount
+    db.execute(
+        f"UPDATE lanes SET pending = pending + n FROM (SELECT lane, count(*) n {chosen} GROUP BY lane) back"
+        " WHERE lanes.id = back.lane",
+        (kind, url),
+    )
+    db.execute(f"DELETE {chosen}", (kind, url))
+    db.execute("UPDATE tally SET dead = dead - ?1, pending = pending + ?1", (revived,))
+    return revived

@@ -1,0 +1,135 @@
+"""Ending leases: children, items and the end of the lease in the caller's one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from weft.clock import Clock
+from weft.frontier.sqlite.admission import Admission
+from weft.model import Dead, Done, Outcome, Retry
+
+_HELD = msgspec.json.Decoder(list[tuple[int, int]])
+
+
+def settle(db: sqlite3.Connection, outcomes: Sequence[Outcome], admission: Admission, clock: Clock) -> set[int]:
+    """See :meth:`weft.frontier.base.Frontier.settle`."""
+    now = clock.time()
+    lane_of = _lanes_of_living(db, outcomes)
+    first: dict[int, Outcome] = {}
+    for outcome in outcomes:
+        if outcome.lease.id in lane_of:
+            first.setdefault(outcome.lease.id, outcome)
+    kept = list(first.values())
+    ended = [outcome for outcome in kept if not isinstance(outcome, Retry)]
+    admission.admit(db, (child for outcome in ended for child in outcome.children), now)
+    _store_items(db, ended)
+    _finish(db, [outcome for outcome in kept if isinstance(outcome, Done)], now)
+    _bury(db, [outcome for outcome in kept if isinstance(outcome, Dead)], now)
+    returned = _give_back(db, [outcome for outcome in kept if isinstance(outcome, Retry)], now)
+    db.execute("DELETE FROM leases WHERE id IN (SELECT value FROM json_each(?))", (str(list(lane_of)),))
+    db.execute("UPDATE tally SET leased = leased - ?", (len(kept),))
+    _release_lanes(db, kept, lane_of, returned, now - clock.monotonic())
+    return {outcome.lease.id for outcome in outcomes} - lane_of.keys()
+
+
+def _lanes_of_living(db: sqlite3.Connection, outcomes: Sequence[Outcome]) -> dict[int, int]:
+    (found,) = db.execute(
+        "SELECT json_group_array(json_array(id, lane)) FROM leases WHERE id IN (SELECT value FROM json_each(?))",
+        (str([outcome.lease.id for outcome in outcomes]),),
+    ).fetchone()
+    return dict(_HELD.decode(found))
+
+
+def _store_items(db: sqlite3.Connection, ended: Sequence[Done | Dead]) -> None:
+    rows = [
+        (outcome.lease.fingerprint, number, item.decode())
+        for outcome in ended
+        for number, item in enumerate(outcome.items)
+    ]
+    if rows:
+        _insert(db, "outbox (fp, n, json)", rows)
+        db.execute("UPDATE tally SET items = items + ?", (len(rows),))
+
+
+def _finish(db: sqlite3.Connection, done: Sequence[Done], now: float) -> None:
+    if not done:
+        return
+    rows = [
+        (each.lease.fingerprint, now, each.status, each.size, len(each.children), len(each.items), each.note)
+        for each in done
+    ]
+    _insert(db, "history (fp, at, status, size, links, items, note)", rows)
+    db.execute("UPDATE tally SET done = done + ?, bytes = bytes + ?", (len(done), sum(each.size for each in done)))
+
+
+def _bury(db: sqlite3.Connection, dead: Sequence[Dead], now: float) -> None:
+    if not dead:
+        return
+    rows = [(each.lease.id, each.kind, each.reason, each.detail, each.status) for each in dead]
+    db.execute(
+        "INSERT INTO dead (fp, lane, rank, seq, attempt, record, at, kind, reason, detail, status)"
+        " SELECT fp, lane, rank, seq, attempt, record, ?2, value ->> 1, value ->> 2, value ->> 3, value ->> 4"
+        " FROM json_each(?1) JOIN leases ON leases.id = (value ->> 0)",
+        (_json(rows), now),
+    )
+    db.execute("UPDATE tally SET dead = dead + ?", (len(dead),))
+
+
+def _give_back(db: sqlite3.Connection, retries: Sequence[Retry], now: float) -> set[int]:
+    """Retries wait for their time, or return to their lane at once; returns the leases of the latter."""
+    if not retries:
+        return set()
+    at_once = [(each.lease.id, int(each.counted)) for each in retries if each.after <= 0]
+    later = [(each.lease.id, int(each.counted), now + each.after, each.reason) for each in retries if each.after > 0]
+    db.execute(
+        "INSERT INTO queue (lane, rank, seq, fp, attempt, losses, record)"
+        " SELECT lane, rank, seq, fp, attempt - 1 + (value ->> 1), losses, record"
+        " FROM json_each(?) JOIN leases ON leases.id = (value ->> 0)",
+        (_json(at_once),),
+    )
+    db.execute(
+        "INSERT INTO delayed (due, fp, lane, rank, seq, attempt, losses, record, reason)"
+        " SELECT value ->> 2, fp, lane, rank, seq, attempt - 1 + (value ->> 1), losses, record, value ->> 3"
+        " FROM json_each(?) JOIN leases ON leases.id = (value ->> 0)",
+        (_json(later),),
+    )
+    db.execute("UPDATE tally SET pending = pending + ?, delayed = delayed + ?", (len(at_once), len(later)))
+    return {lease for lease, _ in at_once}
+
+
+def _release_lanes(
+    db: sqlite3.Connection, kept: Sequence[Outcome], lane_of: dict[int, int], returned: set[int], offset: float
+) -> None:
+    """Free the lanes' places, count their delay from the last touch, and set a new pace where one came."""
+    lanes: dict[int, list[Any]] = {}
+    for outcome in kept:
+        # lane, places freed, requests returned, last touched, delay, cap
+        row = lanes.setdefault(lane_of[outcome.lease.id], [lane_of[outcome.lease.id], 0, 0, None, None, None])
+        row[1] += 1
+        row[2] += outcome.lease.id in returned
+        if outcome.touched is not None:
+            row[3] = max(row[3] or 0.0, outcome.touched + offset)
+        if outcome.pace is not None:
+            row[4], row[5] = outcome.pace.delay, outcome.pace.limit
+    db.execute(
+        "UPDATE lanes SET active = active - (value ->> 1), pending = pending + (value ->> 2),"
+        " delay = coalesce(value ->> 4, delay), cap = coalesce(value ->> 5, cap),"
+        # If the host was not asked, no turn was used. Where several may be out, the turn was counted at its start.
+        " due = CASE WHEN value ->> 3 IS NOT NULL AND (cap = 1 OR value ->> 5 IS NOT NULL)"
+        "  THEN max(due, (value ->> 3) + coalesce(value ->> 4, delay)) ELSE due END"
+        " FROM json_each(?) WHERE lanes.id = (value ->> 0)",
+        (_json(list(lanes.values())),),
+    )
+
+
+def _insert(db: sqlite3.Connection, into: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    columns = ", ".join(f"value ->> {index}" for index in range(len(rows[0])))
+    db.execute(f"INSERT INTO {into} SELECT {columns} FROM json_each(?)", (_json(rows),))
+
+
+def _json(rows: Sequence[Any]) -> str:
+    return msgspec.json.encode(rows).decode()

@@ -1,0 +1,160 @@
+"""Starting and resuming crawls: what the command line, and later jobs and the dashboard, have in common.
+
+A crawl's state is one file in ``.weft/crawls``, named after the spider; arguments make it another
+crawl. Run again, a crawl that was cut short goes on; one that ended as it should starts anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import xxhash
+
+from weft import assembly
+from weft.assembly import Store
+from weft.clock import SystemClock
+from weft.config import Settings
+from weft.engine.crew import Processes
+from weft.engine.drain import Drain
+from weft.engine.states import State
+from weft.engine.supervisor import Crew, Supervisor
+from weft.errors import StoreError, WeftError
+from weft.fetch.base import Fetcher
+from weft.model import Counts, Request
+from weft.model.url import host_of, hostname_of
+from weft.policy.scope import is_private_host
+from weft.sinks.base import Sink
+from weft.spider import Spider
+
+FOLDER = Path(".weft")
+# So many start requests are looked at for private hosts before the crawl begins.
+_LOOKED_AT = 1000
+
+
+def crawl_id(spider: Spider, given: dict[str, str]) -> str:
+    """The spider's name; with arguments, a short hash of them behind it."""
+    if not given:
+        return spider.name
+    return f"{spider.name}-{xxhash.xxh32_hexdigest(msgspec.json.encode(sorted(given.items())))[:6]}"
+
+
+def crawl_path(crawl: str, folder: Path = FOLDER) -> Path:
+    return folder / "crawls" / f"{crawl}.db"
+
+
+def crawls(folder: Path = FOLDER) -> list[str]:
+    """All crawls of a folder, the one last written to first."""
+    found = sorted((folder / "crawls").glob("*.db"), key=lambda path: -path.stat().st_mtime)
+    return [path.stem for path in found]
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Be the one supervisor of the crawl at ``path``, until the end of the block or the process.
+
+    :raises WeftError: another is.
+    """
+    lock = path.with_name(path.name + ".supervisor")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StoreError(f"{lock}: {error.strerror}. Weft keeps the state of crawls there") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise WeftError(
+            f"crawl {path.stem!r} is running already, in another process. Add to it with: weft worker FILE"
+        ) from None
+    finally:
+        os.close(file)
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """A crawl's store, and whether it holds a crawl that goes on."""
+
+    store: Store
+    resumed: bool
+    counts: Counts
+    former: str = ""
+    """How the crawl before this one ended, where it was replaced."""
+
+
+async def open_crawl(path: Path, settings: Settings, *, fresh: bool, resume: bool) -> Opened:
+    """Open the crawl at ``path``; make it new if it is to start again, or ended as it should.
+
+    :raises StoreError: it can't be opened.
+    """
+    former = ""
+    if fresh:
+        remove_crawl(path)
+    elif path.exists():
+        store = assembly.open_store(path, settings.rules)
+        facts, counts = await store.ledger.facts(), await store.frontier.counts()
+        state = State(facts.get("state", State.RUNNING))
+        if not state.ended or (resume and not counts.finished):
+            return Opened(store, facts.get("state") is not None, counts)
+        former = state.value if state is State.FINISHED else facts.get("reason", state.value)
+        await store.frontier.close()
+        remove_crawl(path)
+    return Opened(assembly.open_store(path, settings.rules), False, Counts(), former)
+
+
+def remove_crawl(path: Path) -> None:
+    """Remove a crawl's files. The lock of its supervisor stays: it is held by who calls this."""
+    for suffix in ("", "-wal", "-shm", ".lock"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    workers = path.with_name(path.name + ".workers")
+    if workers.is_dir():
+        for file in workers.iterdir():
+            file.unlink(missing_ok=True)
+
+
+async def start_of(spider: Spider, store: Store) -> tuple[frozenset[str], AsyncIterator[Request]]:
+    """The private hosts that the crawl may visit because it starts there, and the start requests.
+
+    On a crawl that goes on, the hosts are those it began with.
+    """
+    stream = spider.start_requests()
+    facts = await store.ledger.facts()
+    if facts.get("seeded") == "yes":
+        return frozenset(facts.get("start_hosts", "").split()), stream
+    first: list[Request] = []
+    async for request in stream:
+        first.append(request)
+        if len(first) == _LOOKED_AT:
+            break
+    hosts = frozenset(host_of(request.url) for request in first if is_private_host(hostname_of(request.url)))
+    await store.ledger.note(start_hosts=" ".join(sorted(hosts)))
+    return hosts, _chained(first, stream)
+
+
+async def _chained(first: Sequence[Request], rest: AsyncIterator[Request]) -> AsyncIterator[Request]:
+    for request in first:
+        yield request
+    async for request in rest:
+        yield request
+
+
+async def supervisor_for(
+    spider: Spider, settings: Settings, store: Store, fetcher: Fetcher, sinks: Sequence[Sink], workers: Sequence[str] = (),
+    count: int = 1,
+) -> Supervisor:  # fmt: skip
+    """The whole crawl: one worker in this process, or ``count`` processes that run the command ``workers``."""
+    hosts, start = await start_of(spider, store)
+    crew: Crew = Processes(workers, count) if workers else assembly.member_for(spider, settings, store, fetcher, hosts)
+    return Supervisor(
+        start=start,
+        crew=crew,
+        frontier=store.frontier,
+        ledger=store.ledger,
+        drain=Drain(store.outbox, sinks),
+        limits=assembly.limits_for(settings),
+        clock=SystemClock(),
+    )

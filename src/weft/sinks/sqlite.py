@@ -1,0 +1,178 @@
+"""A table in an SQLite file: a row an item, a column a key.
+
+    items
+      _id      TEXT PRIMARY KEY    the item's id
+      <key>    no declared type    number, text or NULL as the item has it; lists and objects as JSON
+
+Columns are added as keys appear. A batch is one transaction, and a row that is there already is
+left alone, so after a crash there is nothing to undo: the batch that did not count is simply given
+again. The note is the id of the last item and which key went to which column; SQLite does not
+tell ``Name`` from ``name``, so the second one becomes ``name_2``.
+
+Other tables of the file are not touched. The rollback journal is used and not the write-ahead
+log, so that the one file is everything, whenever it is copied.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from weft.errors import SinkError
+from weft.frontier.base import StoredItem
+from weft.sinks.base import Restart
+from weft.sinks.file import writing
+from weft.sinks.rows import MAX_COLUMNS, json, row, too_many_columns
+
+_ID: Final = "_id"
+_BUSY_SECONDS: Final = 30.0
+_INT64: Final = range(-(1 << 63), 1 << 63)
+
+
+class _Note(msgspec.Struct, frozen=True):
+    last: str
+    columns: dict[str, str]
+
+
+class Sqlite:
+    """One table of an SQLite file."""
+
+    def __init__(self, path: str | Path, table: str = "items") -> None:
+        self._path = Path(path).absolute()
+        self._table = table
+        self.name = str(self._path) if table == "items" else f"{self._path}#{table}"
+        self._db: sqlite3.Connection | None = None
+        self._columns: dict[str, str] = {}
+        self._existing: set[str] = set()
+
+    def open(self, state: bytes) -> None:
+        self.close(finished=False)
+        note = _note(state)
+        with writing(self._path):
+            if note is None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+            elif not self._path.exists():
+                raise Restart(f"{self._path} is gone")
+        with self._mapped():
+            # The engine uses a sink from one thread at a time, not always from the same one.
+            self._db = db = sqlite3.connect(
+                self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            try:
+                if note is None:
+                    self._create(db)
+                else:
+                    self._resume(db, note)
+            except BaseException:
+                self.close(finished=False)
+                raise
+
+    def write(self, items: Sequence[StoredItem]) -> bytes:
+        db = self._db
+        assert db is not None, "write before open"
+        with self._mapped(), _transaction(db):
+            for item in items:
+                fields = row(item)
+                names = [_quoted(self._column(db, key)) for key in fields]
+                db.execute(
+                    f"INSERT OR IGNORE INTO {_quoted(self._table)} ({', '.join([_quoted(_ID), *names])}) "
+                    f"VALUES ({', '.join('?' * (len(names) + 1))})",
+                    (item.id, *map(_cell, fields.values())),
+                )
+        return msgspec.json.encode(_Note(items[-1].id, self._columns))
+
+    def close(self, finished: bool) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def _create(self, db: sqlite3.Connection) -> None:
+        with _transaction(db):
+            there = self._columns_there(db)
+            if there and there[0] != _ID:
+                raise SinkError(
+                    f"can't write {self._path}: its table {self._table!r} was not made by Weft and would be lost; "
+                    "rename the table or choose another file"
+                )
+            table = _quoted(self._table)
+            db.execute(f"DROP TABLE IF EXISTS {table}")
+            db.execute(f"CREATE TABLE {table} ({_quoted(_ID)} TEXT PRIMARY KEY)")
+        self._columns, self._existing = {}, {_ID}
+
+    def _resume(self, db: sqlite3.Connection, note: _Note) -> None:
+        there = {name.lower() for name in self._columns_there(db)}
+        if not there.issuperset(column.lower() for column in (_ID, *note.columns.values())):
+            raise Restart(f"table {self._table} in {self._path} is not what it was")
+        last = f"SELECT 1 FROM {_quoted(self._table)} WHERE {_quoted(_ID)} = ?"
+        if db.execute(last, (note.last,)).fetchone() is None:
+            raise Restart(f"table {self._table} in {self._path} has lost rows")
+        self._columns, self._existing = dict(note.columns), there
+
+    def _columns_there(self, db: sqlite3.Connection) -> list[str]:
+        return [name for (name,) in db.execute("SELECT name FROM pragma_table_info(?)", (self._table,))]
+
+    def _column(self, db: sqlite3.Connection, key: str) -> str:
+        """The column of a key, made if need be."""
+        if key in self._columns:
+            return self._columns[key]
+        # Names are given by what the note holds, not by what the table has: columns of a batch that
+        # did not count must be found again under the same name.
+        taken = {_ID, *(column.lower() for column in self._columns.values())}
+        stem = name = key.replace("\0", "") or "_"
+        number = 1
+        while name.lower() in taken:
+            number += 1
+            name = f"{stem}_{number}"
+        if len(taken) >= MAX_COLUMNS:
+            raise too_many_columns(self._path)
+        if name.lower() not in self._existing:
+            db.execute(f"ALTER TABLE {_quoted(self._table)} ADD COLUMN {_quoted(name)}")
+            self._existing.add(name.lower())
+        self._columns[key] = name
+        return name
+
+    @contextlib.contextmanager
+    def _mapped(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise SinkError(
+                f"can't write {self._path}: {error}; put that right, then run the same command again; "
+                "nothing is lost: items wait in the crawl's store"
+            ) from error
+
+
+def _note(state: bytes) -> _Note | None:
+    try:
+        return msgspec.json.decode(state, type=_Note) if state else None
+    except msgspec.DecodeError:
+        raise Restart("the note on this output is not one of an SQLite table") from None
+
+
+@contextlib.contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):
+            db.execute("ROLLBACK")
+        raise
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, (dict, list)):
+        return json(value)
+    if isinstance(value, int) and value not in _INT64:
+        return str(value)
+    return value

@@ -1,0 +1,170 @@
+"""The Page: a response with everything a handler does with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import Any
+
+import msgspec
+from selectolax.lexbor import LexborHTMLParser
+
+from weft.model import Headers, Request, Response
+from weft.model.url import Joiner
+from weft.spider.charset import decode, is_utf8
+from weft.spider.links import Patterns, chosen
+from weft.spider.selection import Elements, Pending, Selection, select
+from weft.spider.sitemap import Sitemap, parse_sitemap
+
+Target = str | Selection
+Handler = Callable[..., Any]
+
+
+class Page:
+    """A response, parsed when asked.
+
+    ``css`` and ``xpath`` select, ``follow`` and ``follow_all`` make requests out of links,
+    ``json`` and ``text`` decode the body. ``meta`` is what the request that led here carried.
+    """
+
+    def __init__(self, response: Response) -> None:
+        self.response = response
+        self.request = response.request
+        self.url = response.url
+
+    @property
+    def status(self) -> int:
+        return self.response.status
+
+    @property
+    def headers(self) -> Headers:
+        return self.response.headers
+
+    @property
+    def body(self) -> bytes:
+        return self.response.body
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        return self.request.meta
+
+    @property
+    def depth(self) -> int:
+        return self.request.depth
+
+    @cached_property
+    def encoding(self) -> str:
+        return decode(self.body, self.headers.get("content-type"))[1]
+
+    @cached_property
+    def text(self) -> str:
+        """The body as text, its charset found as browsers do."""
+        return decode(self.body, self.headers.get("content-type"))[0]
+
+    def json(self) -> Any:
+        """The body as JSON.
+
+        :raises ValueError: it is not JSON.
+        """
+        try:
+            return msgspec.json.decode(self.body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ValueError(f"{self.url} is not JSON ({error}); it begins {self.body[:60]!r}") from error
+
+    def css(self, query: str) -> Selection:
+        """Elements by CSS; ``::text`` and ``::attr(name)`` give strings."""
+        return select((self._tree,), query)
+
+    def xpath(self, query: str, **variables: Any) -> Selection:
+        """Elements, texts or attributes by XPath 1.0; ``$name`` takes ``name=`` from the variables."""
+        from weft.spider.xpath import select_in_document
+
+        return select_in_document(self._xpath_tree, query, variables)
+
+    def sitemap(self) -> Sitemap:
+        """The body as a sitemap, sitemap index, feed or list of URLs; empty if it is none of these."""
+        return parse_sitemap(self.body, self.url)
+
+    def urljoin(self, link: str) -> str | None:
+        """A link as it stands on this page, absolute and without fragment; None if it leads to no web page."""
+        return self._join(link.strip())
+
+    def links(
+        self, css: str = "a, area", *, allow: Patterns = (), deny: Patterns = (), same_site: bool = False
+    ) -> list[str]:
+        """The URLs this page links to, each once, in order.
+
+        ``allow`` and ``deny`` are regular expressions; ``same_site`` keeps to this host and its
+        subdomains. Without ``allow``, links to images, archives and the like are left out.
+        """
+        return list(chosen(self._urls(css), self.url, allow=allow, deny=deny, same_site=same_site))
+
+    def follow(self, target: Target = "", *, url: str = "", to: Handler | str = "", **fields: Any) -> Request | None:
+        """A request for the first link of ``target``; None if there is none.
+
+        ``target`` is a CSS selector, a selection, or a URL that begins with a scheme, ``/``, ``.``
+        or ``?``; a URL of any form goes into ``url``. ``to`` is the handler (the default is the
+        spider's first), ``fields`` are those of :class:`weft.Request`.
+        """
+        found = [self.urljoin(url)] if url else self._urls(target)
+        return next((self._request(each, to, fields) for each in found if each), None)
+
+    def follow_all(
+        self, target: Target | Iterable[str] = "a", *, to: Handler | str = "", **fields: Any
+    ) -> list[Request]:
+        """Requests for all links of ``target``: a CSS selector, a selection, or URLs."""
+        return [self._request(url, to, fields) for url in self._urls(target)]
+
+    def _request(self, url: str, to: Handler | str, fields: dict[str, Any]) -> Request:
+        name = to if isinstance(to, str) else to.__name__
+        if fields:
+            return Request(**{"url": url, "handler": name, "depth": self.request.depth + 1} | fields)
+        return Request(url=url, handler=name, depth=self.request.depth + 1)
+
+    def _urls(self, target: Target | Iterable[str]) -> list[str]:
+        if isinstance(target, str):
+            links = [target] if _is_url(target) else _hrefs(select((self._tree,), target))
+        elif isinstance(target, Selection):
+            links = _hrefs(target)
+        else:
+            links = list(target)
+        join = self._join
+        # As a dict's keys: each once, in order.
+        return list({url: None for link in links if (url := join(link.strip())) is not None})
+
+    @cached_property
+    def _join(self) -> Joiner:
+        base = self._tree.css_first("base[href]") if b"<base" in self.body or b"<BASE" in self.body else None
+        href = base.attributes.get("href") if base is not None else None
+        joined = Joiner(self.url)(href.strip()) if href else None
+        return Joiner(joined or self.url)
+
+    @cached_property
+    def _tree(self) -> LexborHTMLParser:
+        if is_utf8(self.body, self.headers.get("content-type")):
+            return LexborHTMLParser(self.body)
+        return LexborHTMLParser(self.text)
+
+    @cached_property
+    def _xpath_tree(self) -> Any:
+        from weft.spider.xpath import parse_document
+
+        return parse_document(self.text)
+
+    def __repr__(self) -> str:
+        return f"<Page {self.status} {self.url}>"
+
+
+def _is_url(text: str) -> bool:
+    # A selector begins with "." only as a class, where a letter follows.
+    return text.startswith(("/", "?", "./", "../")) or text.startswith(("http://", "https://"))
+
+
+def _hrefs(selection: Selection) -> list[str]:
+    found = selection.found if isinstance(selection, Pending) else selection
+    if isinstance(found, Elements):
+        return found.attributes("href", "src")
+    attributes = found.attrib
+    if attributes:
+        return [each.attrib[name] for each in found for name in ("href", "src") if name in each.attrib]
+    return found.getall()
