@@ -1,45 +1,400 @@
+"""The contract on SQLite, and what only a file on one machine can do wrong."""
+
 from __future__ import annotations
-import pytest
-from collections.abc import AsyncIterator
+
+import asyncio
+import contextlib
+import fcntl
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-pytest.register_assert_rewrite(*(f"weft.testing.frontier_{p}" for p in ("lanes","leases","settling","shelves")))
-from weft.frontier.base import Frontier, Memo, Outbox, Rules
+from typing import IO, cast
+
+import pytest
+
+from weft.clock import Clock, SystemClock
+from weft.errors import StoreError, StoreTooNew
+from weft.frontier.base import Rules
 from weft.frontier.sqlite import Database, SqliteFrontier
 from weft.frontier.sqlite.shelves import SqliteMemo, SqliteOutbox
+from weft.model import Counts, Dead, Done, Outcome, Pace, Request, Retry
 from weft.testing.clock import FakeClock
 from weft.testing.frontier_contract import FrontierContract
+from weft.testing.frontier_store import EASY, HOST, drain, lanes, numbers, page, pages
+
+TREE = 3_000
 
 
 class SqliteStore:
-    def __init__(self, path: Path) -> None:
-        self.clock = FakeClock()
-        self.path = path
-        self._opened: list[Database] = []
+    """See :class:`weft.testing.frontier_store.Store`."""
 
-    async def frontier(self, rules: Rules) -> SqliteFrontier:
-        return SqliteFrontier(self._open(), rules, self.clock)
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.clock = FakeClock()
+        self._opened: list[SqliteFrontier | Database] = []
+
+    async def frontier(self, rules: Rules, clock: Clock | None = None) -> SqliteFrontier:
+        frontier = SqliteFrontier(self._database(), rules, clock or self.clock)
+        self._opened.append(frontier)
+        return frontier
 
     async def outbox(self) -> SqliteOutbox:
-        return SqliteOutbox(self._open())
+        return SqliteOutbox(self._database())
 
     async def memo(self) -> SqliteMemo:
-        return SqliteMemo(self._open(), self.clock)
+        return SqliteMemo(self._database(), self.clock)
 
-    def _open(self) -> Database:
+    async def aclose(self) -> None:
+        for opened in self._opened:
+            closing = opened.close()
+            if closing is not None:
+                await closing
+
+    def _database(self) -> Database:
         database = Database.open(self.path)
         self._opened.append(database)
         return database
 
-    def close(self) -> None:
-        for database in self._opened:
-            database.close()
-
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    store = SqliteStore(tmp_path / "crawl.db")
-    yield store
-    store.close()
+    async with contextlib.aclosing(SqliteStore(tmp_path / "crawl.db")) as store:
+        yield store
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", tmp_path], check=False).returncode:
+        pytest.skip("no small disk can be mounted here")
+    yield tmp_path
+    subprocess.run(["umount", tmp_path], check=True)
+
 
 class TestSqlite(FrontierContract):
-    pass
+    """Everything a frontier must do."""
+
+
+class TestProcesses:
+    """Real processes on one file, by the real clock."""
+
+    async def test_what_a_killed_process_had_is_free_at_once(self, store: SqliteStore) -> None:
+        patient = Rules(pace=EASY.pace, lease_seconds=1e6)
+        first = await store.frontier(patient, SystemClock())
+        second = await store.frontier(patient, SystemClock())
+        await first.put(pages(3))
+        with process("hold_three", store.path) as doomed:
+            assert doomed.stdout.readline() == b"leased\n"
+            assert await first.lease(9, "first") == []
+            doomed.send_signal(signal.SIGKILL)
+            doomed.wait()
+        leases = await second.lease(9, "second")
+        assert (numbers(leases), [lease.attempt for lease in leases]) == ([0, 1, 2], [2, 2, 2])
+        assert await second.counts() == Counts(leased=3)
+
+    async def test_two_processes_do_every_page_once(self, store: SqliteStore) -> None:
+        with process("hammer", store.path) as one, process("hammer", store.path) as other:
+            assert {one.stdout.readline(), other.stdout.readline()} == {b"ready\n"}
+            for each in (one, other):
+                each.stdin.write(b"go\n")
+                each.stdin.flush()
+            done = [int(number) for each in (one, other) for number in each.communicate()[0].split()]
+            assert (one.returncode, other.returncode) == (0, 0)
+        assert sorted(done) == list(range(TREE))
+        frontier, outbox = await store.frontier(EASY), await store.outbox()
+        assert await frontier.counts() == Counts(done=TREE, items=TREE, bytes=TREE)
+        items = await outbox.items(0, 2 * TREE)
+        assert len({item.id for item in items}) == TREE
+        assert sorted(int(item.json) for item in items) == list(range(TREE))
+        assert_consistent(store)
+
+    async def test_a_closed_worker_is_gone(self, store: SqliteStore) -> None:
+        first, second = await store.frontier(EASY), await store.frontier(EASY)
+        await first.put(pages(2))
+        assert numbers(await first.lease(1, "host/first")) == [0]
+        assert numbers(await second.lease(1, "second")) == [1]
+        await first.close()
+        store.clock.advance(1)
+        assert numbers(await second.lease(9, "second")) == [0]
+
+    async def test_two_living_workers_have_two_names(self, store: SqliteStore) -> None:
+        first, second = await store.frontier(EASY), await store.frontier(EASY)
+        await first.lease(1, "w")
+        with pytest.raises(StoreError, match=r"'w' is at work .* name of its own"):
+            await second.lease(1, "w")
+        await first.close()
+        assert await second.lease(1, "w") == []
+
+    def test_a_new_file_may_be_opened_by_many_at_once(self, tmp_path: Path) -> None:
+        with ThreadPoolExecutor(8) as threads:
+            for number in range(20):
+                path = tmp_path / f"{number}.db"
+                for database in list(threads.map(lambda path: Database.open(path), [path] * 8)):
+                    database.close()
+
+
+class TestOpening:
+    """Files that can't be used, and what is said about them."""
+
+    def test_a_file_of_a_newer_version(self, tmp_path: Path) -> None:
+        path = tmp_path / "crawl.db"
+        Database.open(path).close()
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            db.execute("PRAGMA user_version = 1000")
+        with pytest.raises(StoreTooNew, match=r"newer Weft \(layout 1000.*Upgrade Weft"):
+            Database.open(path)
+
+    def test_not_a_database(self, tmp_path: Path) -> None:
+        path = tmp_path / "crawl.db"
+        path.write_bytes(b"url,title\n" * 1_000)
+        with pytest.raises(StoreError, match=r"crawl\.db.*not a database.*--fresh"):
+            Database.open(path)
+        assert path.read_bytes() == b"url,title\n" * 1_000
+
+    def test_the_database_of_another_program_is_left_alone(self, tmp_path: Path) -> None:
+        path = tmp_path / "books.db"
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            db.executescript("CREATE TABLE books (title); INSERT INTO books VALUES ('Emma'); PRAGMA user_version = 1")
+        before = path.read_bytes()
+        with pytest.raises(StoreError, match=r"books\.db is a database, but no crawl"):
+            Database.open(path)
+        assert path.read_bytes() == before
+
+    def test_a_folder_that_cannot_be_made(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(StoreError, match=r"crawl\.db: (Not a directory|File exists)"):
+            Database.open(tmp_path / "file" / "folder" / "crawl.db")
+
+    def test_a_crawl_that_is_not_there(self, tmp_path: Path) -> None:
+        with pytest.raises(StoreError, match="there is no crawl at"):
+            Database.open(tmp_path / "crawl.db", create=False)
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestFailures:
+    """What fails leaves no trace, and what was committed stays."""
+
+    async def test_a_failed_put_leaves_no_trace(self, store: SqliteStore) -> None:
+        frontier = await store.frontier(EASY)
+        with pytest.raises(TypeError):
+            await frontier.put([*pages(2, "a.example"), unserialisable("a.example")])
+        assert await frontier.counts() == Counts()
+        await self.assert_lanes_are_right(frontier)
+
+    async def test_a_failed_put_that_nobody_waited_for_leaves_no_trace(self, store: SqliteStore) -> None:
+        frontier = await store.frontier(EASY)
+        with store.path.with_name("crawl.db.lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            putting = asyncio.create_task(frontier.put([*pages(2, "a.example"), unserialisable("a.example")]))
+            await asyncio.sleep(0)
+            putting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await putting
+        assert await frontier.counts() == Counts()
+        await self.assert_lanes_are_right(frontier)
+
+    async def assert_lanes_are_right(self, frontier: SqliteFrontier) -> None:
+        """Lanes made by the failed call are not remembered: their numbers belong to others by now."""
+        assert await frontier.put(pages(1, "b.example")) == 1
+        assert await frontier.put(pages(1, "a.example")) == 1
+        assert sorted(lanes(await frontier.lease(9, "w"))) == ["a.example", "b.example"]
+
+    async def test_a_failed_settle_leaves_no_trace(self, store: SqliteStore) -> None:
+        frontier, outbox = await store.frontier(EASY), await store.outbox()
+        await frontier.put(pages(2))
+        one, two = await frontier.lease(2, "w")
+        good = Done(lease=one, children=(page(5, "b.example"),), items=(b"1",), pace=Pace(60.0, 1))
+        with pytest.raises(TypeError):
+            await frontier.settle([good, Done(lease=two, children=(unserialisable("c.example"),), items=(b"2",))])
+        assert await frontier.counts() == Counts(leased=2)
+        assert await outbox.items(0, 9) == []
+        assert await frontier.settle([good, Done(lease=two, children=(page(5, "c.example"),), items=(b"2",))]) == set()
+        assert sorted(lanes(await frontier.lease(9, "w"))) == ["b.example", "c.example"]
+        assert len(await outbox.items(0, 9)) == 2
+        assert_consistent(store)
+
+    async def test_a_full_file(self, store: SqliteStore) -> None:
+        frontier = await store.frontier(EASY)
+        database = frontier.database
+
+        def room(pages: int) -> None:
+            database.read_now(lambda db: db.execute(f"PRAGMA max_page_count = {pages}").fetchall())
+
+        await self.run_out_of_space(store, frontier, full=lambda: room(1), free=lambda: room(2**30))
+
+    async def test_a_full_disk(self, small_disk: Path) -> None:
+        ballast = small_disk / "ballast"
+
+        def full() -> None:
+            with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+                while file.write(bytes(4096)):
+                    pass
+
+        async with contextlib.aclosing(SqliteStore(small_disk / "crawl.db")) as store:
+            await self.run_out_of_space(store, await store.frontier(EASY), full=full, free=ballast.unlink)
+
+    async def run_out_of_space(
+        self, store: SqliteStore, frontier: SqliteFrontier, full: Callable[[], None], free: Callable[[], None]
+    ) -> None:
+        big = [page(number, f"h{number}.example", meta={"text": "x" * 500}) for number in range(400)]
+        await frontier.put(pages(20))
+        leases = await frontier.lease(10, "w")
+        outcomes = [Done(lease=leases[0], children=tuple(big[:200]), items=(b"1",)), Done(lease=leases[1])]
+        full()
+        with pytest.raises(StoreError, match=r"crawl\.db: .*full.*Free space"):
+            await frontier.put(big)
+        with pytest.raises(StoreError, match="Free space"):
+            await frontier.settle(outcomes)
+        assert await frontier.counts() == Counts(pending=10, leased=10)
+        free()
+        assert await frontier.settle(outcomes) == set()
+        assert await frontier.put(big) == 200
+        assert len(await drain(frontier)) == 410
+        assert await frontier.counts() == Counts(leased=8, done=412, items=1)
+        assert_consistent(store)
+
+
+class TestFile:
+    """What is in the file, and what it costs to get at it."""
+
+    @pytest.mark.parametrize("seed", range(4))
+    async def test_the_tally_is_what_the_tables_hold(self, store: SqliteStore, seed: int) -> None:
+        draw = random.Random(seed)
+        rules = Rules(pace=Pace(0.0, draw.choice([0, 1, 3])), lease_seconds=20, max_losses=2)
+        frontiers = [await store.frontier(rules), await store.frontier(rules)]
+        for _ in range(60):
+            worker = draw.randrange(2)
+            frontier = frontiers[worker]
+            await frontier.put(random_pages(draw))
+            leases = await frontier.lease(draw.randrange(10), f"w{worker}")
+            outcomes: list[Outcome] = []
+            for lease in leases:
+                match draw.randrange(5):
+                    case 0 | 1:
+                        outcomes.append(Done(lease=lease, children=tuple(random_pages(draw)), items=(b"1",), size=3))
+                    case 2:
+                        outcomes.append(Retry(lease=lease, after=draw.choice([0.0, 5.0])))
+                    case 3:
+                        outcomes.append(Dead(lease=lease, kind="http", reason="404", items=(b"2", b"3")))
+            await frontier.settle(outcomes)
+            store.clock.advance(draw.choice([0, 1, 5]))
+            assert_consistent(store)
+
+    async def test_nothing_is_looked_for_in_a_whole_table(self, store: SqliteStore) -> None:
+        frontier, statements = await store.frontier(Rules(order="priority", max_pages=99, max_per_lane=99)), set[str]()
+        database = frontier.database
+        await frontier.lease(1, "w")
+        database.read_now(lambda db: db.set_trace_callback(statements.add))
+        await frontier.put([*pages(9), page(1, "b.example")])
+        one, two = await frontier.lease(9, "w")
+        await frontier.extend([one])
+        await frontier.settle([Done(lease=one, children=tuple(pages(20)), items=(b"1",)), Retry(lease=two, after=0.25)])
+        store.clock.advance(0.5)
+        one, two = await frontier.lease(9, "w")
+        await frontier.settle([Dead(lease=one, kind="http", reason="404")])
+        await frontier.hold(HOST, 5, "Retry-After")
+        store.clock.advance(70)
+        assert numbers(await frontier.lease(9, "w")) == [2]
+        await frontier.counts()
+        database.read_now(lambda db: db.set_trace_callback(None))
+        tables = ("seen", "lanes", "queue", "delayed", "leases", "dead", "history", "outbox")
+        plans = {
+            f"{detail} in {statement}"
+            for statement in statements
+            if statement.startswith(("SELECT", "INSERT", "UPDATE", "DELETE"))
+            for *_, detail in database.read_now(
+                lambda db, s: db.execute("EXPLAIN QUERY PLAN " + s).fetchall(), statement
+            )
+        }
+        assert [plan for plan in plans if plan.startswith("SEARCH queue")]
+        assert [plan for plan in plans if plan.startswith("SCAN ") and plan.split()[1] in tables] == []
+
+
+def random_pages(draw: random.Random) -> list[Request]:
+    return [page(draw.randrange(300), f"h{draw.randrange(5)}.example") for _ in range(draw.randrange(6))]
+
+
+def unserialisable(host: str) -> Request:
+    return page(99, host, meta={"not data": object()})
+
+
+def assert_consistent(store: SqliteStore) -> None:
+    """The counts are those of the tables, in all and lane by lane, and every request is in one place."""
+    with contextlib.closing(sqlite3.connect(store.path)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert (
+            db.execute("SELECT pending, leased, delayed, done, dead, items, bytes FROM tally").fetchone()
+            == db.execute(
+                "SELECT (SELECT count(*) FROM queue), (SELECT count(*) FROM leases), (SELECT count(*) FROM delayed),"
+                " (SELECT count(*) FROM history), (SELECT count(*) FROM dead), (SELECT count(*) FROM outbox),"
+                " (SELECT ifnull(sum(size), 0) FROM history)"
+            ).fetchone()
+        )
+        places = " UNION ALL ".join(
+            f"SELECT fp FROM {table}" for table in ("queue", "leases", "delayed", "history", "dead")
+        )
+        assert (
+            db.execute(f"SELECT fp FROM ({places}) ORDER BY fp").fetchall()
+            == db.execute("SELECT fp FROM seen ORDER BY fp").fetchall()
+        )
+        assert (
+            db.execute("SELECT id, pending, active FROM lanes ORDER BY id").fetchall()
+            == db.execute(
+                "SELECT id, (SELECT count(*) FROM queue WHERE lane = id),"
+                " (SELECT count(*) FROM leases WHERE leases.lane = lanes.id) FROM lanes ORDER BY id"
+            ).fetchall()
+        )
+
+
+class Child(subprocess.Popen[bytes]):
+    stdin: IO[bytes]
+    stdout: IO[bytes]
+
+
+@contextlib.contextmanager
+def process(task: str, path: Path) -> Iterator[Child]:
+    """This file as a process of its own, with one of the tasks below."""
+    command = [sys.executable, __file__, task, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        try:
+            yield cast("Child", child)
+        finally:
+            child.kill()
+
+
+async def hold_three(path: Path) -> None:
+    frontier = SqliteFrontier(Database.open(path), Rules(pace=EASY.pace, lease_seconds=1e6))
+    assert len(await frontier.lease(3, "doomed")) == 3
+    print("leased", flush=True)
+    await asyncio.Event().wait()
+
+
+async def hammer(path: Path) -> None:
+    """Crawl a tree of pages: each has two children, and links to some that others have, too."""
+    print("ready", flush=True)
+    sys.stdin.readline()
+    frontier = SqliteFrontier(Database.open(path), Rules(pace=Pace(0.0, 8), ahead=0.0))
+
+    def numbered(number: int) -> Request:
+        return page(number, f"h{number % 11}.example")
+
+    await frontier.put([numbered(0)])
+    worker = f"worker-{random.SystemRandom().getrandbits(32)}"
+    while not (await frontier.counts()).finished:
+        outcomes = []
+        for lease in await frontier.lease(16, worker):
+            (number,) = numbers([lease])
+            links = (2 * number + 1, 2 * number + 2, number // 2, number + 1)
+            children = tuple(numbered(link) for link in links if link < TREE)
+            outcomes.append(Done(lease=lease, children=children, items=(b"%d" % number,), size=1))
+        assert await frontier.settle(outcomes) == set()
+        print(*numbers(outcome.lease for outcome in outcomes))
+    await frontier.close()
+
+
+if __name__ == "__main__":
+    asyncio.run({"hold_three": hold_three, "hammer": hammer}[sys.argv[1]](Path(sys.argv[2])))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from weft.cli import crawl, worker
+from weft.cli import crawl, demo, export, fetch, new, retry, shell, status, why, worker
+from weft.cli.curl import CurlCommand
 from weft.version import __version__
 
 app = typer.Typer(
@@ -29,5 +30,13 @@ def _options(
     pass
 
 
+app.command("new")(new.new)
 app.command("crawl")(crawl.crawl)
 app.command("worker")(worker.worker)
+app.command("status")(status.status)
+app.command("why")(why.why)
+app.command("retry")(retry.retry)
+app.command("export")(export.export)
+app.command("shell", cls=CurlCommand)(shell.shell)
+app.command("fetch", cls=CurlCommand)(fetch.fetch)
+app.command("demo")(demo.demo)

@@ -18,17 +18,25 @@ async def collect(given: Any) -> tuple[list[Request], list[bytes]]:
     requests: list[Request] = []
     items: list[bytes] = []
     async for batch in batches(given):
-        for each in flatten(batch):
-            if isinstance(each, Request):
+        for each in batch:
+            if type(each) is Request:
                 requests.append(each)
-            elif is_item(each):
-                items.append(encode(each))
             else:
-                raise TypeError(
-                    f"a handler yielded {each!r:.80}, a {type(each).__name__}; it may yield requests and items "
-                    "(dict, dataclass, msgspec, attrs or pydantic object). To follow a URL, yield page.follow(url=…)"
-                )
+                _sort(each, requests, items)
     return requests, items
+
+
+def _sort(value: Any, requests: list[Request], items: list[bytes]) -> None:
+    for each in flatten([value]):
+        if isinstance(each, Request):
+            requests.append(each)
+        elif is_item(each):
+            items.append(encode(each))
+        else:
+            raise TypeError(
+                f"a handler yielded {each!r:.80}, a {type(each).__name__}; it may yield requests and items "
+                "(dict, dataclass, msgspec, attrs or pydantic object). To follow a URL, yield page.follow(url=…)"
+            )
 
 
 def described(error: BaseException) -> tuple[str, str]:

@@ -140,14 +140,19 @@ class Worker:
         if self._draining:
             self._ended(Retry(lease=lease, counted=False))
         elif lease.wait > 0:
-            self._waiting[lease.id] = asyncio.get_running_loop().call_later(lease.wait, self._due, lease)
+            self._wait(lease, self._clock.monotonic() + lease.wait)
         else:
             self._ready.append(lease)
 
-    def _due(self, lease: Lease) -> None:
-        del self._waiting[lease.id]
-        self._ready.append(lease)
-        self._launch()
+    def _wait(self, lease: Lease, due: float) -> None:
+        """Until ``due``, and not a moment less: the loop's own timers may be early by a millisecond."""
+        left = due - self._clock.monotonic()
+        if left > 0:
+            self._waiting[lease.id] = asyncio.get_running_loop().call_later(left, self._wait, lease, due)
+        else:
+            self._waiting.pop(lease.id, None)
+            self._ready.append(lease)
+            self._launch()
 
     def _launch(self) -> None:
         loop = asyncio.get_running_loop()

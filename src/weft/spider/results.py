@@ -7,34 +7,30 @@ return may be a request, an item, None, or a list of these.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
 
 async def batches(given: Any) -> AsyncIterator[list[Any]]:
-    """All that a call of a handler gives, without None, in lists as they come."""
+    """All that a call of a handler gives, in lists as they come; these may hold lists, and None."""
     if isinstance(given, AsyncGeneratorType):
         async for value in given:
-            yield value if type(value) is list else _flat(value)
+            yield value if type(value) is list else [value]
         return
     if inspect.isawaitable(given):
         given = await given
     if isinstance(given, GeneratorType):
         for value in given:
-            yield value if type(value) is list else _flat(value)
+            yield value if type(value) is list else [value]
     else:
-        yield _flat(given)
+        yield [given]
 
 
-def flatten(values: list[Any]) -> Iterator[Any]:
-    """Lists within lists, opened up."""
+def flatten(values: Iterable[Any]) -> Iterator[Any]:
+    """Lists within lists, opened up, without None."""
     for value in values:
         if isinstance(value, list | tuple | set | frozenset | GeneratorType):
-            yield from flatten(list(value))
+            yield from flatten(value)
         elif value is not None:
             yield value
-
-
-def _flat(value: Any) -> list[Any]:
-    return [] if value is None else list(flatten([value]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.frontier.base import Rules
-from weft.model import Counts, Dead, Done, Outcome, Pace, Retry
+from weft.model import Counts, Dead, Done, Lease, Outcome, Pace, Retry
 from weft.testing.frontier_store import EASY, TICK, Store, numbers, page, pages
 
 SHORT = Rules(pace=Pace(0.0, 0), ahead=0.0, lease_seconds=10)
@@ -111,11 +111,13 @@ class LeaseContract:
     async def test_a_lease_ends_once(self, store: Store) -> None:
         frontier, outbox = await store.frontier(SHORT), await store.outbox()
         await frontier.put(pages(3))
-        for outcome in [
-            Done(lease=(await frontier.lease(1, "w"))[0], items=(b"1",), children=(page(9),)),
-            Dead(lease=(await frontier.lease(1, "w"))[0], kind="http", reason="", items=(b"2",)),
-            Retry(lease=(await frontier.lease(1, "w"))[0], after=5),
-        ]:
+        one, two, three = await frontier.lease(3, "w")
+        outcomes: list[Outcome] = [
+            Done(lease=one, items=(b"1",), children=(page(9),)),
+            Dead(lease=two, kind="http", reason="", items=(b"2",)),
+            Retry(lease=three, after=5),
+        ]
+        for outcome in outcomes:
             assert await frontier.settle([outcome]) == set()
             before = await frontier.counts()
             assert await frontier.settle([outcome]) == {outcome.lease.id}
@@ -147,9 +149,8 @@ class LeaseContract:
         await frontier.put(pages(1))
         (lease,) = await frontier.lease(1, "w")
         await frontier.settle([Done(lease=lease)])
-        (other,) = await frontier.lease(1, "w") or [lease]
-        for unknown in (other.id, other.id + 1_000, -1, 0):
-            stranger = type(other)(
+        for unknown in (lease.id, lease.id + 1_000, -1, 0):
+            stranger = Lease(
                 id=unknown, fingerprint=1, lane="b.example", request=page(1), attempt=1, wait=0.0, deadline=0.0
             )
             assert await frontier.settle([Done(lease=stranger, items=(b"1",), children=(page(5),))]) == {unknown}

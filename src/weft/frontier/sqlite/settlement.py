@@ -18,6 +18,7 @@ _HELD = msgspec.json.Decoder(list[tuple[int, int]])
 def settle(db: sqlite3.Connection, outcomes: Sequence[Outcome], admission: Admission, clock: Clock) -> set[int]:
     """See :meth:`weft.frontier.base.Frontier.settle`."""
     now = clock.time()
+    offset = now - clock.monotonic()
     lane_of = _lanes_of_living(db, outcomes)
     first: dict[int, Outcome] = {}
     for outcome in outcomes:
@@ -32,7 +33,7 @@ def settle(db: sqlite3.Connection, outcomes: Sequence[Outcome], admission: Admis
     returned = _give_back(db, [outcome for outcome in kept if isinstance(outcome, Retry)], now)
     db.execute("DELETE FROM leases WHERE id IN (SELECT value FROM json_each(?))", (str(list(lane_of)),))
     db.execute("UPDATE tally SET leased = leased - ?", (len(kept),))
-    _release_lanes(db, kept, lane_of, returned, now - clock.monotonic())
+    _release_lanes(db, kept, lane_of, returned, offset)
     return {outcome.lease.id for outcome in outcomes} - lane_of.keys()
 
 

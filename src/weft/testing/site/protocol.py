@@ -88,9 +88,15 @@ class Connection(asyncio.Protocol):
         self._writable = None
 
     async def drain(self) -> None:
-        """Wait until the transport takes more."""
+        """Wait until the transport takes more; always let the others have a turn.
+
+        A transport that has just failed takes everything at once and for ever, and only the next
+        turn of the loop tells.
+        """
         if self._writable:
             await self._writable
+        else:
+            await asyncio.sleep(0)
 
     def data_received(self, data: bytes) -> None:
         self._arrived = monotonic()

@@ -1,0 +1,61 @@
+"""``weft retry``: give dead letters another chance."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from weft.cli.options import AsJson
+
+
+def retry(
+    crawl: Annotated[
+        str, typer.Argument(help="A crawl, or a spider file; the latest without it.", metavar="[CRAWL]", show_default=False)
+    ] = "",
+    kind: Annotated[str, typer.Option(help="Only those of this kind.", metavar="KIND", show_default=False)] = "",
+    url: Annotated[str, typer.Option(help="Only this one.", metavar="URL", show_default=False)] = "",
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Put dead letters back in line, as if they had never been tried; weft status --dead lists them.
+
+    Exits with 1 if none is of that kind or URL.
+    """
+    import asyncio
+    import contextlib
+
+    from weft import launch
+    from weft.cli.crawls import choose, crawl_command, is_supervised, opened
+    from weft.cli.exits import FAILED
+    from weft.cli.letters import kinds_of
+    from weft.cli.single import canonical_of
+    from weft.cli.tables import number, print_json, say
+    from weft.engine.states import State
+
+    async def revive() -> bool:
+        path, remark = await choose(crawl)
+        if remark:
+            say(remark)
+        running = is_supervised(path)
+        # A crawl that is not running must not begin to in the middle of this.
+        with contextlib.nullcontext() if running else launch.exclusive(path):
+            async with opened(path) as store:
+                revived = await store.inspector.revive(kind, wanted)
+                if revived and not running:
+                    # A crawl that ended as it should would start anew; a stopped one goes on.
+                    await store.ledger.note(state=State.STOPPED, reason="dead letters are back in line")
+                facts, kinds = await store.ledger.facts(), await store.inspector.dead_kinds()
+        command = " ".join(crawl_command(path.stem, facts))
+        if as_json:
+            print_json({"crawl": path.stem, "revived": revived, "running": running, "dead": kinds, "command": command})
+        elif revived:
+            then = "the running crawl takes them up" if running else f"go on with: {command}  (and its -o)"
+            print(f"{number(revived, 'dead letter')} back in line; {then}")
+        else:
+            which = f" {f'of kind {kind!r}' if kind else ''}{f'for {wanted}' if wanted else ''}" if kind or url else ""
+            say(f"no dead letter{which}" + (f"; there are: {kinds_of(kinds)} (weft status --dead)" if kinds else ""))
+        return revived > 0 or not (kind or url)
+
+    wanted = canonical_of(url) if url else ""
+    if not asyncio.run(revive()):
+        raise typer.Exit(FAILED)

@@ -1,0 +1,33 @@
+"""``weft shell``: a page in an interactive Python, to try selectors on."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from weft.cli.curl import Target
+from weft.cli.options import SettingFlags, pairs
+
+
+def shell(
+    target: Target = [],  # noqa: B006
+    settings: SettingFlags = [],  # noqa: B006
+    code: Annotated[
+        str, typer.Option("-c", help="Run this code instead, and exit.", metavar="CODE", show_default=False)
+    ] = "",
+    plain: Annotated[bool, typer.Option("--plain", help="Python's own shell, even if IPython is installed.")] = False,
+) -> None:
+    """Fetch a page and open an interactive Python with it: page.css("h1::text").get() and so on."""
+    from weft import config
+    from weft.cli.bench import Bench
+    from weft.cli.single import request_of
+
+    request = request_of(target) if target else None
+    with Bench(config.load({}, pairs(settings, "-s"))) as bench:
+        if request is not None:
+            bench.fetch(request)
+        if code:
+            bench.run(code)
+        else:
+            bench.interact(plain=plain)

@@ -1,0 +1,45 @@
+"""``weft status``: how the crawls of this folder stand, and what one of them waits for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from weft.cli.options import AsJson
+
+
+def status(
+    crawl: Annotated[
+        str, typer.Argument(help="A crawl, or a spider file; without it all crawls are listed.", metavar="[CRAWL]", show_default=False)
+    ] = "",
+    dead: Annotated[bool, typer.Option("--dead", help="List dead letters, the latest first.")] = False,
+    kind: Annotated[str, typer.Option(help="Only dead letters of this kind.", metavar="KIND", show_default=False)] = "",
+    detail: Annotated[bool, typer.Option("--detail", help="Dead letters with their tracebacks.")] = False,
+    lanes: Annotated[bool, typer.Option("--lanes", help="List the hosts that have pages waiting.")] = False,
+    limit: Annotated[int, typer.Option("-n", "--limit", help="How many to list; 0 for all.", min=0)] = 20,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Show how the crawls here stand, or one of them in detail."""
+    import asyncio
+
+    from weft.cli import letters, standing
+    from weft.cli.crawls import choose, opened, standing_of, survey
+    from weft.cli.tables import say
+
+    async def show() -> None:
+        if not (crawl or dead or kind or detail or lanes):
+            standing.show_all(await survey(), as_json)
+            return
+        path, remark = await choose(crawl)
+        if remark:
+            say(remark)
+        async with opened(path) as store:
+            if lanes:
+                await standing.show_lanes(store, limit, as_json)
+            elif dead or kind or detail:
+                await letters.show(store, limit, kind, detail, as_json)
+            else:
+                await standing.show_one(await standing_of(store, path), store, as_json)
+
+    asyncio.run(show())

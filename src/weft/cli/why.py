@@ -1,0 +1,46 @@
+"""``weft why``: what became of a URL."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from weft.cli.options import AsJson
+
+
+def why(
+    url: Annotated[str, typer.Argument(help="The URL in question.", metavar="URL", show_default=False)],
+    crawl: Annotated[
+        str, typer.Option("--crawl", help="A crawl, or a spider file; the latest without it.", metavar="NAME", show_default=False)
+    ] = "",
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Tell what became of URL: done, dead and why, waiting for what, out of scope …
+
+    Exits with 1 if the crawl does not know it.
+    """
+    import asyncio
+
+    from weft.cli import fate_words
+    from weft.cli.crawls import choose, opened, standing_of
+    from weft.cli.exits import FAILED
+    from weft.cli.fate import Fate, fates
+    from weft.cli.single import canonical_of
+    from weft.cli.tables import say
+
+    async def look() -> list[Fate]:
+        path, remark = await choose(crawl)
+        if remark:
+            say(remark)
+        async with opened(path) as store:
+            standing = await standing_of(store, path)
+            found = await fates(store, standing, wanted)
+        (fate_words.print_data if as_json else fate_words.show)(found, standing)
+        return found
+
+    wanted = canonical_of(url)
+    if wanted != url:
+        say(f"the same as {wanted}")
+    if asyncio.run(look())[0].trace.state == "unknown":
+        raise typer.Exit(FAILED)

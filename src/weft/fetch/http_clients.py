@@ -1,0 +1,135 @@
+"""The HTTP library's clients: how they are set up, and one for each proxy in use.
+
+The library binds a proxy to a client and its connection pool. Setting a client up takes about
+10 ms, most of it for the system's certificates, so the clients of the last proxies used are kept.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyreqwest.client import ClientBuilder
+from pyreqwest.exceptions import PyreqwestError
+from pyreqwest.proxy import ProxyBuilder
+
+from weft.errors import ConfigError
+from weft.fetch.http_errors import Timeouts
+
+if TYPE_CHECKING:
+    from pyreqwest.client import Client
+    from pyreqwest.cookie import CookieStore
+
+_SCHEMES: Final = ("http://", "https://", "socks5://", "socks5h://")
+_KEPT: Final = 64
+# Longer than most delays between two requests to a host, and short enough that a crawl of
+# thousands of hosts does not run out of file descriptors.
+_IDLE: Final = timedelta(seconds=20)
+_HEAD_LIMIT: Final = 256 * 1024  # what browsers take
+_CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+
+class Clients:
+    """Clients that differ in nothing but their proxy. ``default`` is the one for requests that name none.
+
+    :raises ConfigError: ``ca_file`` or ``proxy`` is not usable.
+    """
+
+    def __init__(
+        self,
+        *,
+        headers: Mapping[str, str],
+        timeouts: Timeouts,
+        jar: CookieStore | None,
+        http2: bool,
+        verify: bool,
+        ca_file: str | Path,
+        proxy: str,
+    ) -> None:
+        self._headers = headers
+        self._timeouts = timeouts
+        self._jar = jar
+        self._http2 = http2
+        self._verify = verify
+        self._roots = _certificates(ca_file) if ca_file else []
+        self._others: OrderedDict[str, Client] = OrderedDict()
+        self._closed = False
+        self._default_proxy = proxy
+        try:
+            self.default = self._build(proxy)
+        except (ValueError, PyreqwestError) as error:
+            setting = f"proxy={_without_password(proxy)}" if proxy else f"ca_file={ca_file}"
+            raise ConfigError(f"{setting} can't be used: {error}") from error
+
+    def through(self, proxy: str) -> Client:
+        """The client for ``proxy``; for "" the one that uses none.
+
+        :raises ValueError: it is not the URL of a proxy.
+        """
+        if proxy == self._default_proxy or self._closed:
+            return self.default
+        client = self._others.get(proxy)
+        if client is not None:
+            self._others.move_to_end(proxy)
+            return client
+        client = self._others[proxy] = self._build(proxy)
+        if len(self._others) > _KEPT:
+            # Let go rather than closed, which would break off the fetches it still carries: its
+            # connections close with the last of them.
+            self._others.popitem(last=False)
+        return client
+
+    async def close(self) -> None:
+        self._closed = True
+        for client in (self.default, *self._others.values()):
+            await client.close()
+        self._others.clear()
+
+    def _build(self, proxy: str) -> Client:
+        total, connect, read = (timedelta(seconds=seconds) for seconds in self._timeouts)
+        builder = (
+            ClientBuilder()
+            .no_proxy()
+            .follow_redirects(False)
+            .referer(False)
+            .gzip(False)
+            .deflate(False)
+            .default_headers(self._headers)
+            .timeout(total)
+            .connect_timeout(connect)
+            .read_timeout(read)
+            .pool_idle_timeout(_IDLE)
+            .danger_accept_invalid_certs(not self._verify)
+            # What browsers forgive, a crawler meets.
+            .http1_allow_obsolete_multiline_headers_in_responses(True)
+            .http1_ignore_invalid_headers_in_responses(True)
+            .http1_allow_spaces_after_header_name_in_responses(True)
+        )
+        builder = builder.http2(True).http2_max_header_list_size(_HEAD_LIMIT) if self._http2 else builder.http1_only()
+        if self._jar is not None:
+            builder = builder.cookie_provider(self._jar)
+        for root in self._roots:
+            builder = builder.add_root_certificate_pem(root)
+        if proxy:
+            if not proxy.startswith(_SCHEMES):
+                raise ValueError(f"the URL of a proxy begins with one of {', '.join(_SCHEMES)}")
+            builder = builder.proxy(ProxyBuilder.all(proxy))
+        return builder.build()
+
+
+def _certificates(file: str | Path) -> list[bytes]:
+    try:
+        found: list[bytes] = _CERTIFICATE.findall(Path(file).read_bytes())
+    except OSError as error:
+        raise ConfigError(f"ca_file={file} can't be read: {error.strerror}") from error
+    if not found:
+        raise ConfigError(f"ca_file={file} holds no certificate; it must be in PEM format")
+    return found
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"//[^/@]*@", "//…@", url)

@@ -1,0 +1,101 @@
+"""A folder with a spider in it, and the ``weft`` command run there, as a user would."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from weft.testing.site import SiteProcess
+
+SPIDER = """
+import os
+from weft import Page, Spider
+
+spider = Spider("pages", start=os.environ["START"].split(), private=True, robots=False, delay=0, per_host=0)
+
+@spider.page
+def page(page: Page):
+    yield {"url": page.url, "title": page.css("title::text").get()}
+    yield page.follow_all("a")
+"""
+
+
+class Project:
+    """A folder where crawls are run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.started: list[subprocess.Popen[str]] = []
+        self.write("spider.py", SPIDER)
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text)
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "weft", *arguments], cwd=self.folder, text=True, env=os.environ | environment,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        self.started.append(process)
+        return process
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments, **environment)
+        out, err = process.communicate(timeout=240)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def rows(self, name: str = "out.jsonl") -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
+
+    @staticmethod
+    def worker_pids(process: subprocess.Popen[str]) -> list[int]:
+        """The worker processes of a running crawl."""
+        return [child.pid for child in psutil.Process(process.pid).children()]
+
+    @staticmethod
+    def wait_for_end(pids: list[int], seconds: float = 60.0) -> None:
+        """Until none of these processes is left."""
+        processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+        _, alive = psutil.wait_procs(processes, timeout=seconds)
+        assert not alive
+
+    def leased(self, crawl: str = "pages") -> set[str]:
+        """The URLs that workers hold, by the store."""
+        path = self.folder / ".weft" / "crawls" / f"{crawl}.db"
+        db = sqlite3.connect(path)
+        try:
+            return {url for (url,) in db.execute("SELECT record ->> 'u' FROM leases")}
+        finally:
+            db.close()
+
+
+def wait_for(site: SiteProcess, requests: int, seconds: float = 120.0) -> None:
+    """Until the site has seen so many requests."""
+    deadline = time.monotonic() + seconds
+    while len(site.records()) < requests:
+        assert time.monotonic() < deadline, f"the site saw {len(site.records())} of {requests} requests"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    made = Project(tmp_path)
+    yield made
+    for process in made.started:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()

@@ -1,0 +1,115 @@
+"""Politeness, by the server's log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from weft import Page, Spider
+from weft.engine.states import State
+from weft.testing.crawls import crawl
+from weft.testing.site import Site, gaps, overlaps, serve
+
+
+def follower(start: list[str] | str, **settings: object) -> Spider:
+    spider = Spider("polite", start=start, private=True, **settings)
+
+    @spider.page
+    def page(page: Page) -> object:
+        return [{"url": page.url}, *page.follow_all("a[href*='/p/']")]
+
+    return spider
+
+
+async def test_three_hundred_hosts(tmp_path: Path) -> None:
+    """No gap shorter than the delay; the rate that is reached is measured by bench/polite.py."""
+    async with serve(Site(hosts=300, pages=3000, links=8, page_bytes=600)) as site:
+        done = await crawl(follower(site.url + "p/0"), tmp_path, delay=0.1, per_host=1, robots=True)
+        assert done.counts.done == 3000
+        assert min(gap for each in gaps(site.log).values() for gap in each) >= 0.1
+        assert max(overlaps(site.log).values()) == 1
+
+
+async def test_several_at_once_of_one_host(tmp_path: Path) -> None:
+    async with serve(Site(pages=200, latency=0.02, page_bytes=600)) as site:
+        done = await crawl(follower(site.url + "p/0"), tmp_path, per_host=3)
+        assert done.counts.done == 200
+        assert max(overlaps(site.log).values()) == 3
+
+
+async def test_robots_rules_are_kept(tmp_path: Path) -> None:
+    async with serve(Site(pages=5)) as site:
+        spider = follower([site.url + "p/0", site.url + "private/1"], user_agent="Weft/test")
+        done = await crawl(spider, tmp_path, robots=True)
+        assert done.dead_reason(site.url + "private/1") == "robots: disallowed by the site's robots.txt"
+        assert not [record for record in site.log if record.path.startswith("/private")]
+        assert [record.path for record in site.log].count("/robots.txt") == 1
+        assert site.log[0].path == "/robots.txt"
+        assert done.counts.done == 5
+
+
+async def test_robots_may_be_ignored(tmp_path: Path) -> None:
+    async with serve(Site(pages=5)) as site:
+        done = await crawl(follower(site.url + "private/1"), tmp_path, robots=False)
+        assert done.counts.done == 1
+        assert not [record for record in site.log if record.path == "/robots.txt"]
+
+
+@pytest.mark.parametrize(
+    ("robots", "fetched"),
+    [
+        (404, True),
+        (403, True),
+        (301, True),
+        ("User-agent: *\nDisallow: /", False),
+        ("User-agent: other\nDisallow: /", True),
+        ("User-agent: weft\nDisallow: /p/", False),
+        ("# " + "x" * 600_000 + "\nUser-agent: *\nDisallow: /", True),
+    ],
+)
+async def test_what_robots_answers_mean(tmp_path: Path, robots: str | int, fetched: bool) -> None:
+    async with serve(Site(pages=1, robots=robots)) as site:
+        done = await crawl(follower(site.url + "p/0", user_agent="Weft/0"), tmp_path, robots=True)
+        assert done.counts.done == int(fetched)
+        assert any(record.path == "/p/0" for record in site.log) is fetched
+
+
+async def test_a_site_whose_robots_fails_is_left_alone(tmp_path: Path) -> None:
+    async with serve(Site(pages=5, robots=500)) as site:
+        done = await crawl(follower(site.url + "p/0"), tmp_path, robots=True, retries=1)
+        assert done.counts.done == 0
+        assert done.dead_reason(site.url + "p/0") == "robots: robots.txt was answered with 500 (try 2)"
+        assert {record.path for record in site.log} == {"/robots.txt"}
+
+
+async def test_the_crawl_delay_is_kept(tmp_path: Path) -> None:
+    async with serve(Site(pages=4, crawl_delay=0.3)) as site:
+        done = await crawl(follower(site.url + "p/0"), tmp_path, robots=True, per_host=8)
+        assert done.counts.done == 4
+        assert min(gaps(site.log)["127.77.0.1"]) >= 0.3
+
+
+async def test_retry_after_holds_the_whole_host(tmp_path: Path) -> None:
+    async with serve(Site(pages=3)) as site:
+        slow = site.url + "odd/429/x?times=1&after=2"
+        done = await crawl(follower([slow, site.url + "p/0"]), tmp_path, per_host=1)
+        assert done.counts.done == 4
+        times = [(record.time, record.path) for record in site.log]
+        assert times[0][1].startswith("/odd/429")
+        assert times[1][0] - times[0][0] >= 2.0, "nothing else was asked meanwhile"
+
+
+async def test_503_is_tried_again_later(tmp_path: Path) -> None:
+    async with serve(Site(pages=3)) as site:
+        done = await crawl(follower(site.url + "odd/flaky/x?fails=1&status=503"), tmp_path)
+        assert (done.ending.state, done.counts.done, done.counts.dead) == (State.FINISHED, 1, 0)
+        assert gaps(site.log)["127.77.0.1"][0] >= 2.0
+
+
+async def test_the_throttle_slows_down_for_a_slow_host(tmp_path: Path) -> None:
+    async with serve(Site(pages=6, latency=0.3)) as site:
+        done = await crawl(follower(site.url + "p/0"), tmp_path, throttle=True, per_host=1)
+        assert done.counts.done == 6
+        # Toward one answer's time between two requests: 0.15, 0.225 … after the answer.
+        assert gaps(site.log)["127.77.0.1"][-1] >= 0.3 + 0.25

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fetch.certificates import Authority
+from tests.fetch.servers import Handler, Server, serving
+from weft.fetch.http import HttpFetcher
+
+Serve = Callable[..., Awaitable[Server]]
+MakeFetcher = Callable[..., HttpFetcher]
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    """Starts servers that stop with the test."""
+    async with AsyncExitStack() as stack:
+
+        async def start(handler: Handler, tls: ssl.SSLContext | None = None) -> Server:
+            return await stack.enter_async_context(serving(handler, tls))
+
+        yield start
+
+
+@pytest.fixture
+async def make() -> AsyncIterator[MakeFetcher]:
+    """Makes fetchers that close with the test."""
+    made: list[HttpFetcher] = []
+
+    def make(**options: Any) -> HttpFetcher:
+        made.append(HttpFetcher(**{"user_agent": "Test/1", **options}))
+        return made[-1]
+
+    yield make
+    for fetcher in made:
+        await fetcher.close()
+    await asyncio.sleep(0)
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """A certificate authority that no one trusts but those who are given its file."""
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture
+def no_environment_proxies(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    yield
+
+
+@pytest.fixture
+def cache_file(tmp_path: Path) -> Path:
+    return tmp_path / "cache.sqlite"

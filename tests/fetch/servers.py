@@ -1,0 +1,109 @@
+"""Tiny raw servers: they answer with exactly the bytes a test gives them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+Handler = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Server:
+    """A running server: where it is, and the head of every request it got."""
+
+    def __init__(self, scheme: str) -> None:
+        self.scheme = scheme
+        self.port = 0
+        self.heads: list[bytes] = []
+        self.opened = 0
+        self.hung_up = asyncio.Event()
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{self.host}/"
+
+    @property
+    def lines(self) -> list[str]:
+        """The header lines of the last request, the request line first."""
+        return self.heads[-1].decode("latin-1").split("\r\n")[:-2]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the last request by lower-case name."""
+        return {name.lower(): value for name, _, value in (line.partition(": ") for line in self.lines[1:])}
+
+
+@asynccontextmanager
+async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
+    """Calls ``handler`` for each request of each connection, until it closes the writer."""
+    server = Server("https" if tls else "http")
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        server.opened += 1
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            try:
+                while not writer.is_closing():
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    server.heads.append(head)
+                    await handler(head, reader, writer)
+                    await writer.drain()
+            finally:
+                server.hung_up.set()
+                writer.close()
+
+    listener = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
+    server.port = listener.sockets[0].getsockname()[1]
+    try:
+        yield server
+    finally:
+        listener.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def reply(data: bytes, *, then: str = "keep") -> Handler:
+    """Answers every request with ``data``; ``then`` keeps the connection, closes, resets or stalls it."""
+
+    async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(data)
+        await writer.drain()
+        if then == "close":
+            writer.close()
+        elif then == "reset":
+            writer.transport.abort()
+        elif then == "stall":
+            await reader.read()
+            writer.close()
+
+    return handler
+
+
+def response(body: bytes = b"", *headers: str, status: str = "200 OK", length: int | None = None) -> bytes:
+    """A plain HTTP/1.1 response with a Content-Length."""
+    lines = [f"HTTP/1.1 {status}", *headers, f"Content-Length: {len(body) if length is None else length}"]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def chunked(*chunks: bytes, end: bool = True, headers: tuple[str, ...] = ()) -> bytes:
+    head = "\r\n".join(["HTTP/1.1 200 OK", *headers, "Transfer-Encoding: chunked"]).encode() + b"\r\n\r\n"
+    return head + b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + (b"0\r\n\r\n" if end else b"")
+
+
+async def endless(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A body that never ends."""
+    writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    while True:
+        writer.write(b"x" * 65536)
+        await writer.drain()

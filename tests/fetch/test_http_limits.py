@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import asyncio
+import gzip
+import time
+
+import brotli
+import psutil
+import pytest
+
+from tests.fetch.conftest import MakeFetcher, Serve
+from tests.fetch.servers import chunked, endless, reply, response
+from weft.errors import TooLarge, TooSlow
+from weft.model import Request
+
+MB = 1024 * 1024
+
+
+async def test_a_body_of_exactly_the_limit(serve: Serve, make: MakeFetcher) -> None:
+    for data in (
+        response(b"x" * 100_000),
+        chunked(b"x" * 100_000),
+        response(gzip.compress(b"x" * 100_000), "Content-Encoding: gzip"),
+        response(brotli.compress(b"x" * 100_000), "Content-Encoding: br"),
+    ):
+        server = await serve(reply(data))
+        answer = await make(max_body=100_000).fetch(Request.to(server.url))
+        assert len(answer.body) == 100_000
+        with pytest.raises(TooLarge, match="max_body=99999"):
+            await make(max_body=99_999).fetch(Request.to(server.url))
+
+
+async def test_an_announced_body_is_not_even_read(serve: Serve, make: MakeFetcher) -> None:
+    server = await serve(reply(response(b"x" * 70_000, length=10**15), then="stall"))
+    with pytest.raises(TooLarge, match="announced with 1000000000000000 bytes"):
+        await make().fetch(Request.to(server.url))
+    await asyncio.wait_for(server.hung_up.wait(), 5)
+
+
+@pytest.mark.parametrize("status", ["304 Not Modified", "200 OK"])
+async def test_the_length_of_a_body_that_does_not_follow(status: str, serve: Serve, make: MakeFetcher) -> None:
+    server = await serve(reply(response(status=status, length=10**15)))
+    method = "HEAD" if status == "200 OK" else "GET"
+    answer = await make(max_body=10).fetch(Request.to(server.url, method=method))
+    assert answer.body == b""
+
+
+async def test_an_endless_body(serve: Serve, make: MakeFetcher) -> None:
+    server = await serve(endless)
+    with pytest.raises(TooLarge, match=server.host):
+        await make(max_body=MB).fetch(Request.to(server.url))
+    await asyncio.wait_for(server.hung_up.wait(), 5)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br"])
+async def test_a_bomb_takes_no_more_memory_than_the_limit(coding: str, serve: Serve, make: MakeFetcher) -> None:
+    pack = gzip.compress if coding == "gzip" else brotli.compress
+    bomb = pack(bytes(300 * MB))
+    server = await serve(reply(response(bomb, f"Content-Encoding: {coding}")))
+    fetcher = make(max_body=2 * MB)
+    process = psutil.Process()
+    before = process.memory_info().rss
+    for _ in range(5):
+        with pytest.raises(TooLarge, match="max_body"):
+            await fetcher.fetch(Request.to(server.url))
+    assert process.memory_info().rss - before < 40 * MB
+
+
+@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\n", response(b"abc", length=10)])
+async def test_nothing_for_too_long(sent: bytes, serve: Serve, make: MakeFetcher) -> None:
+    server = await serve(reply(sent, then="stall"))
+    with pytest.raises(TooSlow, match=r"sent nothing for read_timeout=0\.2 s"):
+        await make(read_timeout=0.2).fetch(Request.to(server.url))
+
+
+async def test_nothing_for_too_long_within_a_large_body(serve: Serve, make: MakeFetcher) -> None:
+    server = await serve(reply(response(b"x" * 100_000, length=200_000), then="stall"))
+    with pytest.raises(TooSlow, match=r"read_timeout=0\.2"):
+        await make(read_timeout=0.2).fetch(Request.to(server.url))
+
+
+@pytest.mark.parametrize("first", [b"", b"x" * 100_000])
+async def test_the_total_time_holds_while_bytes_keep_coming(first: bytes, serve: Serve, make: MakeFetcher) -> None:
+    async def trickle(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(response(first, length=10**6))
+        while True:
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.02)
+
+    server = await serve(trickle)
+    started = time.monotonic()
+    with pytest.raises(TooSlow, match=r"timeout=0\.4 s in all"):
+        await make(timeout=0.4, read_timeout=5).fetch(Request.to(server.url))
+    assert time.monotonic() - started < 3
+
+
+async def test_no_answer_within_the_total_time(serve: Serve, make: MakeFetcher) -> None:
+    server = await serve(reply(b"", then="stall"))
+    with pytest.raises(TooSlow, match=r"timeout=0\.2 s in all"):
+        await make(timeout=0.2, read_timeout=5).fetch(Request.to(server.url))
+
+
+async def test_a_connection_takes_too_long(serve: Serve, make: MakeFetcher) -> None:
+    # The TLS handshake belongs to connecting, and a server of plain http never answers it.
+    server = await serve(reply(b""))
+    with pytest.raises(TooSlow, match=rf"no connection to {server.host} within connect_timeout=0\.2 s"):
+        await make(connect_timeout=0.2).fetch(Request.to(server.url.replace("http", "https")))
+
+
+async def test_cancelling_within_the_body_ends_the_exchange(serve: Serve, make: MakeFetcher) -> None:
+    server = await serve(reply(response(b"x" * 100_000, length=200_000), then="stall"))
+    task = asyncio.create_task(make().fetch(Request.to(server.url)))
+    while not server.heads:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.wait_for(server.hung_up.wait(), 5)
+
+
+async def test_cancelling_before_the_head_returns_at_once(serve: Serve, make: MakeFetcher) -> None:
+    server = await serve(reply(b"", then="stall"))
+    task = asyncio.create_task(make(timeout=1).fetch(Request.to(server.url)))
+    while not server.heads:
+        await asyncio.sleep(0.01)
+    task.cancel()
+    started = time.monotonic()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert time.monotonic() - started < 0.5
+    await asyncio.wait_for(server.hung_up.wait(), 5)

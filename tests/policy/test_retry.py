@@ -1,0 +1,155 @@
+"""Retries: which failures deserve one, how long to wait, and when to stop."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.errors import BadResponse, FetchError, NetworkError, TLSError, TooLarge, TooSlow, UnknownHost
+from weft.policy.retry import (
+    MAX_RETRY_AFTER,
+    SERVER,
+    THROTTLED,
+    RetryPolicy,
+    Verdict,
+    backoff,
+    decide_error,
+    decide_status,
+    parse_retry_after,
+)
+
+POLICY = RetryPolicy(retries=3)
+NOW = datetime(2026, 8, 19, 12, 0, tzinfo=UTC)
+
+policies = st.builds(
+    RetryPolicy,
+    retries=st.integers(0, 20),
+    base=st.floats(0.01, 60),
+    cap=st.floats(0.01, 3600),
+    jitter=st.floats(0, 1),
+)
+rolls = st.floats(0, 1, exclude_max=True)
+attempts = st.integers(1, 10_000)
+
+
+def test_the_wait_doubles_between_half_and_full() -> None:
+    assert [backoff(POLICY, attempt, 0.0) for attempt in (1, 2, 3, 4)] == [1, 2, 4, 8]
+    assert backoff(POLICY, 4, 0.999999) == pytest.approx(4, abs=0.01)
+    assert backoff(POLICY, 100, 0.0) == 300
+
+
+@given(policies, attempts, rolls)
+def test_the_wait_is_bounded_and_grows(policy: RetryPolicy, attempt: int, roll: float) -> None:
+    wait = backoff(policy, attempt, roll)
+    assert 0 <= wait <= policy.cap
+    assert wait <= backoff(policy, attempt + 1, roll)
+    assert wait >= (1 - policy.jitter) * min(policy.base, policy.cap) * 0.999
+
+
+@pytest.mark.parametrize("status", [200, 204, 301, 304, 400, 401, 403, 404, 410, 418, 451, 501, 505])
+def test_answers_that_another_try_can_not_mend(status: int) -> None:
+    assert decide_status(POLICY, 1, status, None, 0.0) is None
+
+
+@pytest.mark.parametrize("status", sorted(SERVER))
+def test_a_failing_server_is_tried_again_within_the_budget(status: int) -> None:
+    assert decide_status(POLICY, 1, status, None, 0.0) == Verdict(retry=True, after=1.0)
+    assert decide_status(POLICY, 3, status, None, 0.0) == Verdict(retry=True, after=4.0)
+    assert decide_status(POLICY, 4, status, None, 0.0) == Verdict(retry=False)
+
+
+@pytest.mark.parametrize("status", sorted(THROTTLED))
+def test_a_throttling_host_is_left_alone_and_its_page_has_more_tries(status: int) -> None:
+    first = decide_status(POLICY, 1, status, None, 0.0)
+    assert first == Verdict(retry=True, after=5.0, hold=5.0)
+    tenth = decide_status(POLICY, 10, status, None, 0.0)
+    assert tenth is not None
+    assert not tenth.retry
+    assert tenth.hold > 0, "the page gives up, the host still rests"
+    ninth = decide_status(POLICY, 9, status, None, 0.0)
+    assert ninth is not None
+    assert ninth.retry
+
+
+def test_retry_after_is_obeyed_and_bounded() -> None:
+    assert decide_status(POLICY, 1, 429, 30.0, 0.5) == Verdict(retry=True, after=30.0, hold=30.0)
+    assert decide_status(POLICY, 1, 503, 1e9, 0.5) == Verdict(retry=True, after=MAX_RETRY_AFTER, hold=MAX_RETRY_AFTER)
+    assert decide_status(POLICY, 1, 429, 0.0, 0.5) == Verdict(retry=True, after=1.0, hold=1.0)
+    assert decide_status(POLICY, 1, 500, 7.0, 0.5) == Verdict(retry=True, after=7.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "tries"),
+    [
+        (NetworkError, 4),
+        (TooSlow, 4),
+        (BadResponse, 4),
+        (UnknownHost, 2),
+        (TLSError, 1),
+        (TooLarge, 1),
+        (FetchError, 1),
+    ],
+)
+def test_how_often_each_error_is_tried(error: type[FetchError], tries: int) -> None:
+    verdicts = [decide_error(POLICY, attempt, error("no"), 0.0) for attempt in range(1, 10)]
+    assert [verdict.retry for verdict in verdicts] == [True] * (tries - 1) + [False] * (10 - tries)
+    assert all(verdict.hold == 0 for verdict in verdicts)
+
+
+@given(policies, attempts, st.integers(100, 999), st.none() | st.floats(0, 1e12), rolls)
+def test_every_verdict_is_bounded_and_tries_end(
+    policy: RetryPolicy, attempt: int, status: int, retry_after: float | None, roll: float
+) -> None:
+    verdict = decide_status(policy, attempt, status, retry_after, roll)
+    if verdict is None:
+        return
+    assert 0 <= verdict.after <= max(policy.cap, MAX_RETRY_AFTER)
+    assert 0 <= verdict.hold <= max(policy.cap, MAX_RETRY_AFTER)
+    assert not (verdict.retry and attempt > 3 * policy.retries)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("120", 120.0),
+        (" 5 ", 5.0),
+        ("0", 0.0),
+        ("1.5", 1.5),
+        ("99999", MAX_RETRY_AFTER),
+        ("Wed, 19 Aug 2026 12:01:00 GMT", 60.0),
+        ("Wednesday, 19-Aug-26 12:01:00 GMT", 60.0),
+        ("Wed Aug 19 12:01:00 2026", 60.0),
+        ("Wed, 19 Aug 2026 14:01:00 +0200", 60.0),
+        ("Wed, 19 Aug 2099 12:01:00 GMT", MAX_RETRY_AFTER),
+        ("Wed, 19 Aug 2026 11:59:59 GMT", None),
+        ("-5", None),
+        ("soon", None),
+        ("9" * 5000, None),
+        ("", None),
+        (None, None),
+        ("Wed, 99 Zzz 2026 12:01:00 GMT", None),
+        ("Wed, 19 Aug 2026 12:01:00 +9999999999", None),
+    ],
+)
+def test_retry_after_headers(value: str | None, seconds: float | None) -> None:
+    assert parse_retry_after(value, NOW) == seconds
+
+
+def test_a_clock_without_a_zone_is_read_as_utc() -> None:
+    assert parse_retry_after("Wed, 19 Aug 2026 12:01:00 GMT", NOW.replace(tzinfo=None)) == 60.0
+
+
+@given(st.text() | st.from_regex(r"\w{3}, \d{1,3} \w{3} \d{1,5} \d\d?:\d\d?:\d\d? [-+\w]{0,8}"))
+def test_no_header_raises(value: str) -> None:
+    seconds = parse_retry_after(value, NOW)
+    assert seconds is None or 0 <= seconds <= MAX_RETRY_AFTER
+
+
+@given(st.integers(0, 3600))
+def test_dates_and_seconds_agree(seconds: int) -> None:
+    date = format_datetime(NOW + timedelta(seconds=seconds), usegmt=True)
+    assert parse_retry_after(date, NOW) == parse_retry_after(str(seconds), NOW) == seconds

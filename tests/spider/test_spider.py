@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import msgspec
+import pydantic
+import pytest
+
+from weft import Page, Request, Spider
+from weft.engine.handling import collect
+from weft.errors import ConfigError, SpiderError
+from weft.spider.items import encode
+from weft.spider.load import load_spider
+from weft.spider.sitemap_handler import SITEMAP
+from weft.testing.pages import page_of
+
+
+@dataclasses.dataclass
+class Dataclass:
+    name: str
+    when: datetime.date
+
+
+class Struct(msgspec.Struct):
+    name: str
+
+
+@attrs.define
+class Attrs:
+    name: str
+
+
+class Pydantic(pydantic.BaseModel):
+    name: str
+    price: decimal.Decimal
+
+
+async def starts(spider: Spider) -> list[Request]:
+    return [request async for request in spider.start_requests()]
+
+
+def test_the_first_handler_is_the_default() -> None:
+    spider = Spider("s")
+
+    @spider.page
+    def listing(page: Page) -> None: ...
+
+    @spider.page
+    def product(page: Page) -> None: ...
+
+    assert spider.handler_for(Request.to("http://example.org/")) is listing
+    assert spider.handler_for(Request.to("http://example.org/", handler="product")) is product
+    with pytest.raises(SpiderError, match="no handler 'gone'; it has: listing, product"):
+        spider.handler_for(Request.to("http://example.org/", handler="gone"))
+
+
+def test_two_handlers_of_one_name() -> None:
+    spider = Spider("s")
+
+    def page(page: Page) -> None: ...
+
+    spider.page(page)
+    with pytest.raises(SpiderError, match="two handlers named 'page'"):
+        spider.page(page)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../x", "a b", ".hidden"])
+def test_names_that_are_no_file_names(name: str) -> None:
+    with pytest.raises(SpiderError, match="letters"):
+        Spider(name)
+
+
+async def test_start_urls_sitemaps_and_a_start_function() -> None:
+    spider = Spider("s", start=["http://a.example/", "http://b.example/x"], sitemap=["http://c.example/", "http://d.example/map.xml"])
+
+    @spider.start
+    async def start() -> AsyncIterator[Any]:
+        yield "http://e.example/"
+        yield [Request.to("http://f.example/", meta={"n": 1}), "http://g.example/"]
+
+    found = await starts(spider)
+    assert [request.url for request in found] == [
+        "http://a.example/",
+        "http://b.example/x",
+        "http://c.example/robots.txt",
+        "http://d.example/map.xml",
+        "http://e.example/",
+        "http://f.example/",
+        "http://g.example/",
+    ]
+    assert [request.handler for request in found[2:4]] == [SITEMAP, SITEMAP]
+
+
+async def test_a_bad_start_url_is_named() -> None:
+    with pytest.raises(SpiderError, match="'example' is not a URL to start from"):
+        await starts(Spider("s", start="example"))
+
+
+async def test_the_sitemap_handler() -> None:
+    spider = Spider("s")
+    handler = spider.handlers[SITEMAP]
+    robots = page_of("User-agent: *\nSitemap: http://example.org/a.xml\nsitemap: /b.xml\n", "http://example.org/robots.txt")
+    requests, _ = await collect(handler(robots))
+    assert [(request.url, request.handler) for request in requests] == [
+        ("http://example.org/a.xml", SITEMAP),
+        ("http://example.org/b.xml", SITEMAP),
+    ]
+    requests, _ = await collect(handler(page_of("", "http://example.org/robots.txt")))
+    assert [request.url for request in requests] == ["http://example.org/sitemap.xml"]
+    index = "<sitemapindex><sitemap><loc>http://example.org/1.xml</loc></sitemap></sitemapindex>"
+    requests, _ = await collect(handler(page_of(index, "http://example.org/s.xml")))
+    assert [(request.url, request.handler) for request in requests] == [("http://example.org/1.xml", SITEMAP)]
+    urls = "<urlset><url><loc>http://example.org/p</loc></url></urlset>"
+    requests, _ = await collect(handler(page_of(urls, "http://example.org/1.xml")))
+    assert requests == [Request(url="http://example.org/p")]
+
+
+def test_arguments() -> None:
+    spider = Spider("s", args={"category": "books", "pages": 3})
+    spider.set_args({"pages": "5"})
+    assert spider.args == {"category": "books", "pages": 5}
+    with pytest.raises(ConfigError, match="takes no argument colour; it takes: category, pages"):
+        spider.set_args({"colour": "red"})
+    with pytest.raises(ConfigError, match="-a pages=many"):
+        spider.set_args({"pages": "many"})
+    free = Spider("t")
+    free.set_args({"anything": "goes"})
+    assert free.args == {"anything": "goes"}
+
+
+async def generator() -> AsyncIterator[Any]:
+    yield {"n": 1}
+    yield None
+    yield [Request.to("http://example.org/a"), None, [{"n": 2}]]
+
+
+def plain_generator() -> Iterator[Any]:
+    yield {"n": 1}
+    yield (Request.to("http://example.org/a"),)
+    yield ({"n": n} for n in (2,))
+
+
+async def coroutine() -> Any:
+    return [{"n": 1}, Request.to("http://example.org/a"), {"n": 2}]
+
+
+def function() -> Any:
+    return {"n": 1}, Request.to("http://example.org/a"), {"n": 2}
+
+
+@pytest.mark.parametrize("handler", [generator, plain_generator, coroutine, function])
+async def test_handlers_of_every_kind(handler: Any) -> None:
+    assert await collect(handler()) == ([Request.to("http://example.org/a")], [b'{"n":1}', b'{"n":2}'])
+
+
+async def test_handlers_may_give_nothing() -> None:
+    assert await collect(None) == ([], [])
+
+
+async def test_handlers_that_give_something_else() -> None:
+    with pytest.raises(TypeError, match=r"yielded 'http://example.org/', a str; .* page.follow"):
+        await collect("http://example.org/")
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        ({"a": 1, "b": [None, True]}, b'{"a":1,"b":[null,true]}'),
+        (Dataclass("x", datetime.date(2026, 1, 2)), b'{"name":"x","when":"2026-01-02"}'),
+        (Struct("x"), b'{"name":"x"}'),
+        (Attrs("x"), b'{"name":"x"}'),
+        (Pydantic(name="x", price=decimal.Decimal("1.50")), b'{"name":"x","price":"1.50"}'),
+        ({"nested": Pydantic(name="x", price=decimal.Decimal(2))}, b'{"nested":{"name":"x","price":"2"}}'),
+    ],
+)
+def test_items_of_every_kind(item: Any, expected: bytes) -> None:
+    assert encode(item) == expected
+
+
+def test_an_item_that_has_no_form_in_json() -> None:
+    with pytest.raises(TypeError, match=r"can't be written as JSON: object .* has no form in JSON"):
+        encode({"a": object()})
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "spider.py"
+    file.write_text(text)
+    return file
+
+
+GOOD = "from weft import Spider\nspider = Spider('one', start='http://example.org/')\n@spider.page\ndef page(page): pass\n"
+
+
+def test_loading(tmp_path: Path) -> None:
+    assert load_spider(write(tmp_path, GOOD)).name == "one"
+    (tmp_path / "helper.py").write_text("NAME = 'helped'\n")
+    assert load_spider(write(tmp_path, "from helper import NAME\n" + GOOD.replace("'one'", "NAME"))).name == "helped"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def (:\n", r"syntax error in line 1"),
+        ("x = 1\n", r"has no spider; write one"),
+        (GOOD + "other = Spider('two')\n", r"has 2 spiders \(one, two\); choose one with --spider"),
+        ("import nonsense_module\n", r"can't be loaded:\n(.|\n)*line 1(.|\n)*No module named 'nonsense_module'"),
+        ("from weft import Spider\nspider = Spider('one')\n", r"has no handler; put @spider.page"),
+    ],
+)
+def test_files_that_can_not_be_used(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(SpiderError, match=message):
+        load_spider(write(tmp_path, text))
+
+
+def test_choosing_among_spiders(tmp_path: Path) -> None:
+    file = write(tmp_path, GOOD + "other = Spider('two')\nother.page(lambda page: None)\n")
+    assert load_spider(file, "two").name == "two"
+    with pytest.raises(SpiderError, match="no spider 'three'; it has: one, two"):
+        load_spider(file, "three")
+    with pytest.raises(SpiderError, match="there is no spider file"):
+        load_spider(tmp_path / "missing.py")
