@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import ipaddress
 import json
 import os
 import signal
@@ -15,6 +17,10 @@ from typing import Any
 
 import psutil
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from weft.testing.site import SiteProcess
 
@@ -79,6 +85,8 @@ class Project:
         finally:
             db.close()
 
+_PEM = serialization.Encoding.PEM
+
 
 def wait_for(site: SiteProcess, requests: int, seconds: float = 120.0) -> None:
     """Until the site has seen so many requests."""
@@ -99,3 +107,36 @@ def project(tmp_path: Path) -> Iterator[Project]:
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """A certificate for the test site's first address, its key, and the authority that signed it."""
+    folder = tmp_path_factory.mktemp("tls")
+    authority_key, site_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    authority = _signed("weft test authority", authority_key, "weft test authority", authority_key, authority=True)
+    site = _signed("weft test site", site_key, "weft test authority", authority_key, authority=False)
+    files = folder / "site.pem", folder / "site.key", folder / "authority.pem"
+    files[0].write_bytes(site.public_bytes(_PEM))
+    files[1].write_bytes(site_key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+    files[2].write_bytes(authority.public_bytes(_PEM))
+    return files
+
+
+def _signed(
+    subject: str, key: ec.EllipticCurvePrivateKey, issuer: str, signer: ec.EllipticCurvePrivateKey, *, authority: bool
+) -> x509.Certificate:
+    now = datetime.datetime.now(datetime.UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.77.0.1"))
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+        .sign(signer, hashes.SHA256())
+    )

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -40,21 +39,12 @@ async def make() -> AsyncIterator[MakeFetcher]:
     yield make
     for fetcher in made:
         await fetcher.close()
-    await asyncio.sleep(0)
 
 
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     """A certificate authority that no one trusts but those who are given its file."""
     return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture
-def no_environment_proxies(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-    yield
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ class Server:
         self.port = 0
         self.heads: list[bytes] = []
         self.opened = 0
+        self.asked = asyncio.Event()
         self.hung_up = asyncio.Event()
 
     @property
@@ -45,17 +46,20 @@ async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncI
     """Calls ``handler`` for each request of each connection, until it closes the writer."""
     server = Server("https" if tls else "http")
     tasks: set[asyncio.Task[None]] = set()
+    writers: list[asyncio.StreamWriter] = []
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         tasks.add(task)
+        writers.append(writer)
         server.opened += 1
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             try:
                 while not writer.is_closing():
                     head = await reader.readuntil(b"\r\n\r\n")
                     server.heads.append(head)
+                    server.asked.set()
                     await handler(head, reader, writer)
                     await writer.drain()
             finally:
@@ -71,6 +75,9 @@ async def serving(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncI
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)
 
 
 def reply(data: bytes, *, then: str = "keep") -> Handler:

@@ -5,7 +5,7 @@ import gzip
 import time
 import zlib
 
-import brotli
+import brotli  # type: ignore[import-untyped]
 import pytest
 import zstandard
 
@@ -258,6 +258,7 @@ async def test_close_is_final_and_may_be_repeated(serve: Serve, make: MakeFetche
     await fetcher.fetch(Request.to(server.url))
     await fetcher.close()
     await fetcher.close()
+    await asyncio.wait_for(server.hung_up.wait(), 5)
     with pytest.raises(FetchError, match="closed"):
         await fetcher.fetch(Request.to(server.url))
     with pytest.raises(FetchError, match="closed"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from weft.cli import crawl, demo, export, fetch, new, retry, shell, status, why, worker
-from weft.cli.curl import CurlCommand
+from weft.cli.targets import CurlCommand
 from weft.version import __version__
 
 app = typer.Typer(

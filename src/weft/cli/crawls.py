@@ -103,7 +103,7 @@ async def standing_of(store: Store, path: Path) -> Standing:
         counts=counts,
         facts=facts,
         workers=workers,
-        active=max((now - age for age, _ in workers.values()), default=path.stat().st_mtime),
+        active=max((now - age for age, _ in workers.values()), default=os.stat(path).st_mtime),
     )
 
 
@@ -126,9 +126,11 @@ async def choose(name: str = "") -> tuple[Path, str]:
     :raises StoreError: there is none.
     """
     path = launch.crawl_path(name)
-    if name and path.is_file():
-        return path, ""
-    found = [each for each in await survey() if each.state != UNREADABLE]
+    return (path, "") if name and path.is_file() else _pick(await survey(), name)
+
+
+def _pick(found: list[Standing], name: str) -> tuple[Path, str]:
+    found = [each for each in found if each.state != UNREADABLE]
     if not found:
         raise StoreError("there is no crawl here: none was started in this folder. Start one with: weft crawl FILE")
     if not name:

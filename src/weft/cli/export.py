@@ -7,17 +7,17 @@ from typing import Annotated
 import typer
 
 from weft.cli.options import AsJson
+from weft.cli.targets import WhichCrawl
 
 
 def export(
-    crawl: Annotated[
-        str, typer.Argument(help="A crawl, or a spider file; the latest without it.", metavar="[CRAWL]", show_default=False)
-    ] = "",
+    crawl: WhichCrawl = "",
     output: Annotated[
         list[str],
         typer.Option(
-            "-o", "--output", metavar="FILE", show_default=False,
-            help="Where items go: .jsonl, .json, .csv, .parquet, .db, or - (the default) for standard output. Can be given several times.",
+            "-o", "--output", metavar="FILE", show_default="-",
+            help="Where items go: .jsonl, .json, .csv, .parquet, .db, or - for standard output. "
+            "Can be given several times.",
         ),
     ] = [],  # noqa: B006
     as_json: AsJson = False,

@@ -68,11 +68,9 @@ async def _lane(store: Store, name: str) -> LaneState | None:
 
 
 async def _unknown(store: Store, standing: Standing, url: str, trace: Trace) -> Fate:
-    known_as = []
-    for spelling in _spellings(url):
-        if (await store.inspector.trace(fingerprint(spelling))).state != "unknown":
-            known_as.append(spelling)
-    return Fate(url=url, trace=trace, guesses=tuple(await _guesses(store, standing, url)), known_as=tuple(known_as))
+    traces = {each: await store.inspector.trace(fingerprint(each)) for each in _spellings(url)}
+    known_as = tuple(each for each, trace in traces.items() if trace.state != "unknown")
+    return Fate(url=url, trace=trace, guesses=tuple(await _guesses(store, standing, url)), known_as=known_as)
 
 
 async def _guesses(store: Store, standing: Standing, url: str) -> list[str]:

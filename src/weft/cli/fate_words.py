@@ -40,11 +40,19 @@ def _words(fate: Fate, standing: Standing) -> list[str]:
             return _done(fate)
         case "dead":
             status = f", status {trace.status}" if trace.status else ""
-            again = f"try it again with: weft retry {standing.name} --url '{fate.url}'"
             tries = number(trace.attempt, "try", "tries")
-            return [f" {moment(trace.at)}, after {tries}{status}", f"{trace.kind}: {trace.reason}", again]
+            lines = [f" {moment(trace.at)}, after {tries}{status}", f"{trace.kind}: {trace.reason}"]
+            # What robots.txt forbids, it forbids again.
+            return (
+                lines
+                if trace.kind == "robots"
+                else [*lines, f"once more: weft retry {standing.name} --url '{fate.url}'"]
+            )
         case "delayed":
-            return [f": to be tried again at {moment(trace.due)}, after {number(trace.attempt, 'try', 'tries')}", trace.reason]
+            return [
+                f": to be tried again at {moment(trace.due)}, after {number(trace.attempt, 'try', 'tries')}",
+                trace.reason,
+            ]
         case "leased":
             return [f" by {trace.worker} until {moment(trace.due)}", _worker(trace.worker, standing)]
         case "pending":

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.curl import Target
 from weft.cli.options import AsJson, SettingFlags, pairs
+from weft.cli.targets import PageTarget
 
 
 def fetch(
-    target: Target,
+    target: PageTarget,
     settings: SettingFlags = [],  # noqa: B006
     headers: Annotated[bool, typer.Option("--headers", help="Show the response's headers, too.")] = False,
     output: Annotated[

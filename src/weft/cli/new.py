@@ -38,7 +38,9 @@ def new(
     except OSError as error:
         say(f"weft: can't write {file}: {error.strerror}")
         raise typer.Exit(FAILED) from error
-    print(f"{file} is a spider that starts at {start}. Try it with:\n\n    weft crawl {file} -o {name}.jsonl --limit 20\n")
+    print(
+        f"{file} is a spider that starts at {start}. Try it with:\n\n    weft crawl {file} -o {name}.jsonl --limit 20\n"
+    )
 
 
 def _check(name: str) -> None:
@@ -51,4 +53,6 @@ def _check(name: str) -> None:
         )
     module = name.partition(".")[0]
     if not Path(f"{name}.py").exists() and importlib.util.find_spec(module) is not None:
-        raise typer.BadParameter(f"{name}.py would hide Python's module {module!r} from the spider; choose another name")
+        raise typer.BadParameter(
+            f"{name}.py would hide Python's module {module!r} from the spider; choose another name"
+        )

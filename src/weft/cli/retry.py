@@ -7,16 +7,15 @@ from typing import Annotated
 import typer
 
 from weft.cli.options import AsJson
+from weft.cli.targets import DeadKind, WhichCrawl
 
 
 def retry(
-    crawl: Annotated[
-        str, typer.Argument(help="A crawl, or a spider file; the latest without it.", metavar="[CRAWL]", show_default=False)
-    ] = "",
-    kind: Annotated[str, typer.Option(help="Only those of this kind.", metavar="KIND", show_default=False)] = "",
+    crawl: WhichCrawl = "",
+    kind: DeadKind = "",
     url: Annotated[str, typer.Option(help="Only this one.", metavar="URL", show_default=False)] = "",
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+) -> None:
     """Put dead letters back in line, as if they had never been tried; weft status --dead lists them.
 
     Exits with 1 if none is of that kind or URL.

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.curl import Target
 from weft.cli.options import SettingFlags, pairs
+from weft.cli.targets import PageTarget
 
 
 def shell(
-    target: Target = [],  # noqa: B006
+    target: PageTarget = [],  # noqa: B006
     settings: SettingFlags = [],  # noqa: B006
     code: Annotated[
         str, typer.Option("-c", help="Run this code instead, and exit.", metavar="CODE", show_default=False)

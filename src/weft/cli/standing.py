@@ -85,7 +85,9 @@ def _waits(standing: Standing, lanes: Sequence[LaneState]) -> list[str]:
     living = [report for age, report in standing.workers.values() if age < FRESH_SECONDS] if standing.supervised else []
     if counts.leased and living:
         flying = sum(report.in_flight for report in living)
-        found.append(f"{number(counts.leased, 'page')} with {number(len(living), 'worker')}, {flying} of them in flight")
+        found.append(
+            f"{number(counts.leased, 'page')} with {number(len(living), 'worker')}, {flying} of them in flight"
+        )
     elif counts.leased:
         found.append(f"{number(counts.leased, 'page')} of workers that are gone: back in line when the crawl goes on")
     if counts.delayed:

@@ -7,19 +7,20 @@ from typing import Annotated
 import typer
 
 from weft.cli.options import AsJson
+from weft.cli.targets import DeadKind
 
 
 def status(
     crawl: Annotated[
-        str, typer.Argument(help="A crawl, or a spider file; without it all crawls are listed.", metavar="[CRAWL]", show_default=False)
+        str, typer.Argument(help="A crawl, or a spider file; without it, all.", metavar="[CRAWL]", show_default=False)
     ] = "",
     dead: Annotated[bool, typer.Option("--dead", help="List dead letters, the latest first.")] = False,
-    kind: Annotated[str, typer.Option(help="Only dead letters of this kind.", metavar="KIND", show_default=False)] = "",
+    kind: DeadKind = "",
     detail: Annotated[bool, typer.Option("--detail", help="Dead letters with their tracebacks.")] = False,
     lanes: Annotated[bool, typer.Option("--lanes", help="List the hosts that have pages waiting.")] = False,
     limit: Annotated[int, typer.Option("-n", "--limit", help="How many to list; 0 for all.", min=0)] = 20,
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+) -> None:
     """Show how the crawls here stand, or one of them in detail."""
     import asyncio
 

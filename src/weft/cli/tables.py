@@ -21,6 +21,7 @@ from rich.text import Text
 Row = Sequence[str]
 
 _GAP = "  "
+_UNITS = (("kB", 1e3), ("MB", 1e6), ("GB", 1e9))
 _STYLES = {
     "running": "bold green", "finished": "green", "done": "bold green", "stopped": "yellow", "stopping": "yellow",
     "limited": "yellow", "delayed": "yellow", "cut short": "bold yellow", "dead": "bold red", "unreadable": "bold red",
@@ -119,11 +120,8 @@ def size(count: float) -> str:
     """A number of bytes: ``512 B``, ``6.0 kB``, ``1.2 MB``."""
     if count < 1000:
         return f"{count:.0f} B"
-    for unit in ("kB", "MB", "GB"):
-        count /= 1000
-        if count < 999.5:
-            break
-    return f"{count:.1f} {unit}" if count < 100 else f"{count:,.0f} {unit}"
+    unit, length = next((each for each in _UNITS if count < 999.5 * each[1]), _UNITS[-1])
+    return f"{count / length:,.1f} {unit}" if count < 100 * length else f"{count / length:,.0f} {unit}"
 
 
 def number(count: int, word: str, words: str = "") -> str:

@@ -7,15 +7,14 @@ from typing import Annotated
 import typer
 
 from weft.cli.options import AsJson
+from weft.cli.targets import WhichCrawlOption
 
 
 def why(
     url: Annotated[str, typer.Argument(help="The URL in question.", metavar="URL", show_default=False)],
-    crawl: Annotated[
-        str, typer.Option("--crawl", help="A crawl, or a spider file; the latest without it.", metavar="NAME", show_default=False)
-    ] = "",
+    crawl: WhichCrawlOption = "",
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+) -> None:
     """Tell what became of URL: done, dead and why, waiting for what, out of scope …
 
     Exits with 1 if the crawl does not know it.

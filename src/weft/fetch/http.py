@@ -118,6 +118,8 @@ class HttpFetcher:
     def _prepare(self, request: Request) -> StreamRequest:
         try:
             client = self._clients.through(request.proxy) if request.proxy else self._clients.default
+            if client is None:
+                raise FetchError(f"{request.url} can't be fetched: the fetcher is closed")
             builder = client.request(request.method, request.url)
             if request.headers:
                 builder = builder.headers(request.headers)
@@ -181,8 +183,9 @@ class HttpFetcher:
             try:
                 pairs += [(name, value) for value in headers.getall(name)]
             except ValueError:
-                if redirect and name == "location":
-                    target = await read_value(self._clients.through(""), headers, name)
+                direct = self._clients.through("")
+                if redirect and name == "location" and direct is not None:
+                    target = await read_value(direct, headers, name)
                     pairs += [(name, target)] if target else []
         return tuple(pairs)
 

@@ -34,7 +34,9 @@ _CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTI
 
 
 class Clients:
-    """Clients that differ in nothing but their proxy. ``default`` is the one for requests that name none.
+    """Clients that differ in nothing but their proxy.
+
+    ``default`` is the one for requests that name none; None once closed.
 
     :raises ConfigError: ``ca_file`` or ``proxy`` is not usable.
     """
@@ -57,20 +59,20 @@ class Clients:
         self._verify = verify
         self._roots = _certificates(ca_file) if ca_file else []
         self._others: OrderedDict[str, Client] = OrderedDict()
-        self._closed = False
         self._default_proxy = proxy
+        self.default: Client | None
         try:
             self.default = self._build(proxy)
         except (ValueError, PyreqwestError) as error:
             setting = f"proxy={_without_password(proxy)}" if proxy else f"ca_file={ca_file}"
             raise ConfigError(f"{setting} can't be used: {error}") from error
 
-    def through(self, proxy: str) -> Client:
-        """The client for ``proxy``; for "" the one that uses none.
+    def through(self, proxy: str) -> Client | None:
+        """The client for ``proxy``; for "" the one that uses none. None once closed.
 
         :raises ValueError: it is not the URL of a proxy.
         """
-        if proxy == self._default_proxy or self._closed:
+        if proxy == self._default_proxy or self.default is None:
             return self.default
         client = self._others.get(proxy)
         if client is not None:
@@ -84,10 +86,12 @@ class Clients:
         return client
 
     async def close(self) -> None:
-        self._closed = True
-        for client in (self.default, *self._others.values()):
-            await client.close()
+        clients = [client for client in (self.default, *self._others.values()) if client is not None]
+        # A closed client breaks off its fetches, but its idle connections close only when it is let go.
+        self.default = None
         self._others.clear()
+        while clients:
+            await clients.pop().close()
 
     def _build(self, proxy: str) -> Client:
         total, connect, read = (timedelta(seconds=seconds) for seconds in self._timeouts)

@@ -6,8 +6,8 @@ from weft import Page, Request, Spider
 spider = Spider(
     "demo",
     args={"site": "http://127.0.0.1:8000/"},  # set with -a site=URL
-    delay=0.03,  # seconds between two requests to a host; be slower with hosts that are not yours
-    private=True,  # this site is on your own machine, where crawls do not go unasked
+    delay=0.03,  # seconds between two requests to one host
+    private=True,  # the site is on this machine
 )
 
 
@@ -16,16 +16,15 @@ def start():
     site = spider.args["site"]
     yield site + "p/0"
     yield Request(url=site + "shop/", handler="shop")
-    # Things go wrong on every site:
+    # Not everything goes well on a site:
     yield site + "private/"  # robots.txt forbids it
-    yield site + "odd/status/404"  # is not there
     yield site + "odd/status/500"  # is broken, and tried again
-    yield site + "odd/redirect/to?url=/p/7"  # leads to a page that others lead to as well
+    yield site + "odd/redirect/to?url=/p/0"
 
 
 @spider.page
 async def article(page: Page):
-    yield {"url": page.url, "title": page.css("h1::text").get(), "price": page.css(".price::text").get()}
+    yield record(page)
     yield page.follow_all("li a")
 
 
@@ -37,5 +36,9 @@ async def shop(page: Page):
 
 @spider.page
 async def product(page: Page):
-    data = page.css("script[type='application/ld+json']::text").get()
-    yield {"url": page.url, "title": page.css("h1::text").get(), "price": page.css(".price::text").get(), "data": data}
+    yield record(page)
+
+
+def record(page: Page):
+    title, price = page.css("h1::text"), page.css(".price::text")
+    return {"url": page.url, "title": title.get(), "price": price.get()}

@@ -1,0 +1,74 @@
+"""Killing a crawl in the middle, all its processes at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import msgspec
+
+from weft import launch
+from weft.cli.crawls import opened
+from weft.engine.stats import Report
+from weft.errors import StoreError, WeftError
+
+_LOOK_SECONDS = 0.1
+_PATIENCE = 60.0
+
+
+class Killed(msgspec.Struct, frozen=True):
+    """How a crawl stood when it was killed."""
+
+    processes: int
+    done: int
+    leased: int
+
+
+def kill_at(child: subprocess.Popen[bytes], folder: Path, pages: int) -> Killed:
+    """Let the crawl that ``child`` runs in ``folder`` do so many pages, then kill it and its workers with -9.
+
+    :raises WeftError: it ended by itself, or does not get that far.
+    """
+    try:
+        return asyncio.run(_kill_at(child, folder, pages))
+    except BaseException:
+        child.kill()
+        raise
+    finally:
+        child.wait()
+
+
+async def _kill_at(child: subprocess.Popen[bytes], folder: Path, pages: int) -> Killed:
+    path = await _path(child, folder)
+    async with opened(path) as store:
+        began = time.monotonic()
+        while (await store.frontier.counts()).done < pages:
+            if child.poll() is not None or time.monotonic() - began > _PATIENCE:
+                raise WeftError("the demo's crawl did not get as far as it should")
+            await asyncio.sleep(_LOOK_SECONDS)
+        reports = [msgspec.json.decode(report, type=Report) for _, report in (await store.ledger.reports()).values()]
+        processes = {child.pid, *(report.pid for report in reports)}
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        child.wait()
+        counts = await store.frontier.counts()
+        return Killed(len(processes), counts.done, counts.leased)
+
+
+async def _path(child: subprocess.Popen[bytes], folder: Path) -> Path:
+    """The file of the one crawl in ``folder``, once it is there."""
+    while child.poll() is None:
+        for name in launch.crawls(folder / launch.FOLDER):
+            path = launch.crawl_path(name, folder / launch.FOLDER)
+            # Between the file and what is in it lies a moment.
+            with contextlib.suppress(StoreError):
+                async with opened(path):
+                    return path
+        await asyncio.sleep(_LOOK_SECONDS)
+    raise WeftError("the demo's crawl could not be started; its message is above")

@@ -1,0 +1,222 @@
+"""Whatever a host does, its page ends dead with a reason that says so, and the crawl goes on."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+
+import pytest
+
+from weft import Failure, Page, Request, Spider
+from weft.engine.states import State
+from weft.testing.crawls import Crawled, crawl
+from weft.testing.site import Site, serve
+
+QUICK = {"retries": 0, "timeout": 3.0, "connect_timeout": 2.0, "read_timeout": 1.0, "max_body": 200_000}
+
+
+async def visit(folder: Path, *urls: str, **settings: object) -> Crawled:
+    """A crawl of these URLs that saves what it gets."""
+    spider = Spider("odd", start=urls, private=True)
+
+    @spider.page
+    def page(page: Page) -> object:
+        return {"url": page.url, "text": page.text[:200], "via": len(page.request.via)}
+
+    return await crawl(spider, folder, **{**QUICK, **settings})
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("odd/hang", r"timeout: .*1 s"),
+        ("odd/stall", r"timeout: "),
+        ("odd/slow?seconds=30", r"timeout: "),
+        ("odd/reset", r"network: |bad_response: "),
+        ("odd/close", r"network: |bad_response: "),
+        ("odd/truncated", r"network: |bad_response: "),
+        ("odd/garbage", r"bad_response: "),
+        ("odd/endless", r"too_large: .*200,?000"),
+        ("odd/huge?bytes=100000000", r"too_large: "),
+        ("odd/bomb?mb=64", r"too_large: "),
+        ("odd/redirect/self", r"redirect: more than 10 redirects"),
+        ("odd/redirect/bad", r"redirect: redirects to .* no web address"),
+        ("odd/redirect/none", r"http: answered with status 302"),
+        ("odd/status/404", r"http: answered with status 404"),
+        ("odd/status/500", r"http: answered with status 500"),
+    ],
+)
+async def test_dead_with_a_reason(tmp_path: Path, path: str, reason: str) -> None:
+    async with serve(Site(pages=1)) as site:
+        done = await visit(tmp_path, site.url + path, site.url + "p/0")
+        assert done.ending.state is State.FINISHED
+        assert [item["url"] for item in done.items] == [site.url + "p/0"]
+        assert len(done.dead) == 1
+        letter = done.dead[0]
+        assert re.match(reason, f"{letter.kind}: {letter.reason}"), f"{letter.kind}: {letter.reason}"
+
+
+async def test_endless_redirects_to_new_urls(tmp_path: Path) -> None:
+    async with serve(Site(pages=1)) as site:
+        done = await visit(tmp_path, site.url + "odd/redirect/endless?n=1", max_redirects=4)
+        assert [letter.request.url for letter in done.dead] == [site.url + "odd/redirect/endless?n=5"]
+        assert done.counts.done == 4
+
+
+async def test_a_host_that_refuses(tmp_path: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.77.9.9", 0))
+        url = f"http://127.77.9.9:{unused.getsockname()[1]}/"
+        done = await visit(tmp_path, url)
+        assert re.match(r"network: .*127\.77\.9\.9", done.dead_reason(url))
+
+
+async def test_a_name_that_does_not_resolve(tmp_path: Path) -> None:
+    done = await visit(tmp_path, "http://no-such-host.invalid/")
+    assert re.match(r"dns: .*no-such-host\.invalid", done.dead_reason("http://no-such-host.invalid/"))
+
+
+async def test_bad_tls(tmp_path: Path, certificate: tuple[Path, Path, Path]) -> None:
+    file, key, authority = certificate
+    async with serve(Site(pages=1, certificate=str(file), key=str(key))) as site:
+        done = await visit(tmp_path / "a", site.url + "p/0")
+        assert re.match(r"tls: .*(verify|ca_file)", done.dead_reason(site.url + "p/0"))
+        assert (await visit(tmp_path / "b", site.url + "p/0", verify=False)).counts.done == 1
+        assert (await visit(tmp_path / "c", site.url + "p/0", ca_file=str(authority))).counts.done == 1
+
+
+@pytest.mark.parametrize("name", ["latin-1", "wrong", "invalid", "unknown", "utf-16"])
+async def test_charsets_never_kill_a_page(tmp_path: Path, name: str) -> None:
+    async with serve(Site(pages=1)) as site:
+        done = await visit(tmp_path, site.url + f"odd/charset/{name}")
+        assert len(done.items) + len([letter for letter in done.dead if letter.status == 404]) == 1
+
+
+async def test_failures_are_tried_again(tmp_path: Path) -> None:
+    async with serve(Site(pages=1)) as site:
+        done = await visit(tmp_path, site.url + "odd/flaky/x?fails=1&status=500", retries=2)
+        assert (done.counts.done, done.counts.dead) == (1, 0)
+        assert len(site.log) == 2
+
+
+async def test_redirects_are_recorded_and_deduplicated(tmp_path: Path) -> None:
+    async with serve(Site(pages=1)) as site:
+        first = [site.url + f"odd/redirect/{n}" for n in (3, 2)]
+        done = await visit(tmp_path, *first)
+        assert sorted(item["url"] for item in done.items) == [site.url + "odd/redirect/0"]
+        assert sorted(record.path for record in site.log) == [f"/odd/redirect/{n}" for n in range(4)]
+
+
+async def test_a_redirect_back_to_itself_with_a_cookie(tmp_path: Path) -> None:
+    async with serve(Site(pages=1)) as site:
+        for cookies in (True, False):
+            done = await visit(tmp_path / str(cookies), site.url + "odd/redirect/cookie", cookies=cookies)
+            assert [item["via"] for item in done.items] == [1]
+
+
+async def test_redirects_keep_to_the_scope(tmp_path: Path) -> None:
+    async with serve(Site(pages=1, hosts=2)) as site:
+        spider = Spider("scoped", start=site.urls[0] + "odd/redirect/host")
+        spider.page(page := _nothing)
+        done = await crawl(spider, tmp_path)
+        assert page is _nothing
+        assert (done.counts.done, done.counts.dead) == (1, 0)
+        assert {record.host for record in site.log} == {"127.77.0.1"}
+
+
+def _nothing(page: Page) -> None: ...
+
+
+async def test_private_hosts_are_not_followed_unless_it_started_there(tmp_path: Path) -> None:
+    async with serve(Site(pages=10, hosts=2)) as site:
+        for private, hosts in ((False, {"127.77.0.1"}), (True, {"127.77.0.1", "127.77.0.2"})):
+            spider = Spider("private", start=site.urls[0] + "p/0")
+            spider.page(_follow)
+            await crawl(spider, tmp_path / str(private), private=private)
+            assert {record.host for record in site.log} == hosts
+
+
+def _follow(page: Page) -> list[Request]:
+    return page.follow_all("a")
+
+
+@pytest.mark.parametrize("trap", ["trap/calendar/2026/11/", "trap/deep/a/b/", "trap/session?sid=1", "trap/long"])
+async def test_traps_end(tmp_path: Path, trap: str) -> None:
+    async with serve(Site(pages=1)) as site:
+        spider = Spider("trapped", start=site.url + trap)
+        spider.page(_follow)
+        done = await crawl(spider, tmp_path, max_pages=3000, max_url_length=120)
+        assert done.ending.state is State.FINISHED, done.counts
+
+
+async def test_on_error_gets_what_was_given_up(tmp_path: Path) -> None:
+    async with serve(Site(pages=1)) as site:
+        spider = Spider("errors", start=[site.url + "odd/status/410", site.url + "p/0"])
+
+        @spider.page
+        def page(page: Page) -> None:
+            raise ValueError("my mistake")
+
+        @spider.on_error
+        async def failed(failure: Failure) -> object:
+            status = failure.response.status if failure.response else 0
+            return {"url": failure.request.url, "kind": failure.kind, "status": status}
+
+        done = await crawl(spider, tmp_path, retries=0)
+        assert sorted((item["kind"], item["status"]) for item in done.items) == [("handler", 200), ("http", 410)]
+        assert done.counts.dead == 2
+
+
+async def test_a_handler_that_raises(tmp_path: Path) -> None:
+    async with serve(Site(pages=3)) as site:
+        spider = Spider("raises", start=site.url + "p/0")
+
+        @spider.page
+        def page(page: Page) -> object:
+            yield {"url": page.url}
+            yield page.follow_all("a")
+            if page.url.endswith("/1"):
+                raise ValueError("my mistake")
+
+        done = await crawl(spider, tmp_path)
+        assert done.dead_reason(site.url + "p/1") == "handler: ValueError: my mistake"
+        assert "in page" in done.dead[0].detail
+        assert 'raise ValueError("my mistake")' in done.dead[0].detail
+        assert sorted(item["url"] for item in done.items) == [site.url + "p/0", site.url + "p/2"]
+
+
+async def test_an_item_that_can_not_be_written(tmp_path: Path) -> None:
+    async with serve(Site(pages=1)) as site:
+        spider = Spider("odd-item", start=site.url + "p/0")
+
+        @spider.page
+        def page(page: Page) -> object:
+            return {"what": object()}
+
+        done = await crawl(spider, tmp_path)
+        assert "handler: TypeError: the item can't be written as JSON" in done.dead_reason(site.url + "p/0")
+
+
+async def test_a_middleware_that_raises_and_one_that_answers(tmp_path: Path) -> None:
+    async with serve(Site(pages=2)) as site:
+        spider = Spider("middle", start=[site.url + "p/0", site.url + "p/1"])
+        seen: list[str] = []
+
+        @spider.use
+        async def outer(request: Request, next: object) -> object:
+            seen.append("outer")
+            return await next(request)  # type: ignore[operator]
+
+        @spider.use
+        async def inner(request: Request, next: object) -> object:
+            seen.append("inner")
+            if request.url.endswith("/1"):
+                raise KeyError("broken")
+            return await next(request)  # type: ignore[operator]
+
+        spider.page(lambda page: {"url": page.url})
+        done = await crawl(spider, tmp_path)
+        assert seen == ["outer", "inner"] * 2
+        assert done.dead_reason(site.url + "p/1") == "middleware: KeyError: 'broken'"
+        assert done.counts.done == 1

@@ -1,0 +1,136 @@
+"""Files, disks and stores that can't be used: a message that says what to do, the right exit code, nothing lost."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.crawl.conftest import SPIDER, Project
+from weft.testing.site import Site, SiteProcess
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def (:\n", r"spider\.py has a syntax error in line 1"),
+        ("x = 1\n", r"spider\.py has no spider"),
+        (SPIDER + "other = Spider('two')\n", r"has 2 spiders \(pages, two\); choose one with --spider"),
+        (SPIDER.replace('os.environ["START"].split()', '"example.org"'), r"'example\.org' is not a URL to start from"),
+        (SPIDER.replace("delay=0", "dealy=0"), r"there is no setting 'dealy'; did you mean 'delay'\?"),
+        ("raise RuntimeError('no')\n", r"can't be loaded:\n(.|\n)*RuntimeError: no"),
+    ],
+)
+def test_a_spider_that_can_not_be_loaded(project: Project, text: str, message: str) -> None:
+    project.write("spider.py", text)
+    done = project.run("crawl", "spider.py", START="http://127.0.0.1:9/")
+    assert done.returncode == 3
+    assert re.search(message, done.stderr), done.stderr
+    assert "Traceback" not in done.stderr.replace("Traceback (most recent call last)", "", "loaded" in message)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["crawl"], 2, "Missing argument"),
+        (["crawl", "missing.py"], 3, "there is no spider file missing.py"),
+        (["crawl", "spider.py", "-s", "delay"], 2, "write it as key=value"),
+        (["crawl", "spider.py", "-s", "delay=soon"], 3, "delay='soon'"),
+        (["crawl", "spider.py", "-o", "out.xyz"], 3, "out.xyz"),
+        (["crawl", "spider.py", "--fail-on", "nonsense"], 3, "write a comparison"),
+        (["crawl", "spider.py", "-s", "timeout=100"], 3, "must be shorter than lease_seconds"),
+        (["worker", "spider.py"], 4, "there is no crawl 'pages' here"),
+    ],
+)
+def test_wrong_usage(project: Project, arguments: list[str], code: int, message: str) -> None:
+    done = project.run(*arguments, START="http://127.0.0.1:9/")
+    assert done.returncode == code, done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_configuration_file_with_an_error(project: Project) -> None:
+    project.write("weft.toml", "delay = [")
+    done = project.run("crawl", "spider.py", START="http://127.0.0.1:9/")
+    assert done.returncode == 3
+    assert "weft.toml can't be read" in done.stderr
+
+
+def test_an_output_that_can_not_be_written(project: Project) -> None:
+    (project.folder / "out.jsonl").mkdir()
+    with SiteProcess(Site(pages=20)) as site:
+        done = project.run("crawl", "spider.py", "-o", "out.jsonl", START=site.url + "p/0")
+        assert done.returncode == 1
+        assert "out.jsonl" in done.stderr
+        (project.folder / "out.jsonl").rmdir()
+        again = project.run("crawl", "spider.py", "-o", "out.jsonl", START=site.url + "p/0")
+        assert again.returncode == 0, again.stderr
+        assert len(project.rows()) == 20
+
+
+def test_a_store_of_a_newer_version(project: Project) -> None:
+    path = project.folder / ".weft" / "crawls" / "pages.db"
+    path.parent.mkdir(parents=True)
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    done = project.run("crawl", "spider.py", START="http://127.0.0.1:9/")
+    assert done.returncode == 4
+    assert "was made by a newer Weft" in done.stderr
+    assert "--fresh" in done.stderr
+
+
+def test_a_store_that_is_no_database(project: Project) -> None:
+    path = project.folder / ".weft" / "crawls" / "pages.db"
+    path.parent.mkdir(parents=True)
+    path.write_text("this is not a database, but it is long enough to be taken for one" * 20)
+    done = project.run("crawl", "spider.py", START="http://127.0.0.1:9/")
+    assert done.returncode == 4
+    assert "--fresh" in done.stderr
+
+
+def test_a_folder_that_can_not_be_made(project: Project) -> None:
+    (project.folder / ".weft").write_text("a file")
+    done = project.run("crawl", "spider.py", START="http://127.0.0.1:9/")
+    assert done.returncode == 4
+    assert ".weft" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, ({bytes}, resource.RLIM_INFINITY))
+import signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+sys.argv = ["weft", *sys.argv[1:]]
+from weft.cli import main
+main()
+"""
+
+
+def limited(folder: Path, size: int, start: str) -> subprocess.CompletedProcess[str]:
+    """The crawl with files that can't grow past ``size`` bytes: to a program, a full disk."""
+    return subprocess.run(
+        [sys.executable, "-c", LIMITED.format(bytes=size), "crawl", "spider.py", "-o", "out.jsonl"],
+        cwd=folder, env=os.environ | {"START": start}, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="the system has no limit on file sizes")
+def test_a_full_disk(project: Project) -> None:
+    with SiteProcess(Site(pages=3000)) as site:
+        start = site.url + "p/0"
+        done = limited(project.folder, 150_000, start)
+        assert done.returncode in (1, 4), done.stderr
+        assert re.search(r"(full|too large|space)", done.stderr), done.stderr
+        assert "run the same command again" in done.stderr
+        assert "Traceback" not in done.stderr
+        again = project.run("crawl", "spider.py", "-o", "out.jsonl", START=start)
+        assert again.returncode == 0, again.stderr
+        assert sorted(row["url"] for row in project.rows()) == sorted(f"{site.url}p/{n}" for n in range(3000))

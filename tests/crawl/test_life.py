@@ -1,0 +1,184 @@
+"""The life of a crawl: limits, signals, resuming, starting again, arguments, outputs, the cache."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+
+import pyarrow.parquet
+import pytest
+
+from tests.crawl.conftest import SPIDER, Project, wait_for
+from weft.testing.site import Site, SiteProcess, fetches
+
+CRAWL = ("crawl", "spider.py", "-o", "out.jsonl")
+
+
+def test_a_limit_ends_a_crawl_and_resume_goes_on(project: Project) -> None:
+    with SiteProcess(Site(pages=500)) as site:
+        start = site.url + "p/0"
+        first = project.run(*CRAWL, "--limit", "50", START=start)
+        assert first.returncode == 0, first.stderr
+        assert "ended at its limit of 50 pages" in first.stderr
+        assert len(project.rows()) == 50
+        assert len(site.records()) == 50
+        again = project.run(*CRAWL, "--limit", "60", START=start)
+        assert "starting anew (--resume goes on instead)" in again.stderr
+        assert len(project.rows()) == 60
+        more = project.run(*CRAWL, "--resume", START=start)
+        assert "resuming crawl pages: 60 done" in more.stderr
+        assert len({row["url"] for row in project.rows()}) == len(project.rows()) == 500
+
+
+def test_a_limit_is_exact_over_processes(project: Project) -> None:
+    with SiteProcess(Site(pages=2000)) as site:
+        done = project.run(*CRAWL, "--limit", "777", "--workers", "3", START=site.url + "p/0")
+        assert done.returncode == 0, done.stderr
+        assert len(project.rows()) == 777
+        assert len(site.records()) == 777
+
+
+@pytest.mark.parametrize("limit", ["max_items=20", "max_bytes=60000", "max_seconds=1", "max_depth=1"])
+def test_other_limits(project: Project, limit: str) -> None:
+    with SiteProcess(Site(pages=100_000, latency=0.01)) as site:
+        done = project.run(*CRAWL, "-s", limit, START=site.url + "p/0")
+        assert done.returncode == 0, done.stderr
+        assert 20 <= len(project.rows()) < 50_000
+        if limit == "max_depth=1":
+            assert len(project.rows()) == 33
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_signal_drains(project: Project, number: signal.Signals, code: int, workers: str) -> None:
+    with SiteProcess(Site(pages=3000, latency=0.05)) as site:
+        process = project.start(*CRAWL, "--workers", workers, START=site.url + "p/0")
+        wait_for(site, 200)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == code, err
+        assert "the same command resumes it" in err
+        assert project.leased() == set(), "all was settled or given back"
+        assert len(project.rows()) == len(site.records()), "what was fetched was kept"
+        last = project.run(*CRAWL, "--workers", workers, START=site.url + "p/0")
+        assert last.returncode == 0, last.stderr
+        assert set(fetches(site.records()).values()) == {1}
+        assert len(project.rows()) == 3000
+
+
+def test_a_second_signal_stops_at_once(project: Project) -> None:
+    with SiteProcess(Site(pages=100)) as site:
+        process = project.start(*CRAWL, "-s", "read_timeout=25", START=f"{site.url}odd/hang {site.url}p/0")
+        wait_for(site, 101)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        while "once more to stop at once" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=10)
+        assert process.returncode == 130
+        assert project.leased() == set()
+
+
+def test_fresh_starts_again(project: Project) -> None:
+    with SiteProcess(Site(pages=2000, latency=0.02)) as site:
+        process = project.start(*CRAWL, START=site.url + "p/0")
+        wait_for(site, 200)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        done = project.run(*CRAWL, "--fresh", "--limit", "30", START=site.url + "p/0")
+        assert done.returncode == 0, done.stderr
+        assert "resuming" not in done.stderr
+        assert len(project.rows()) == 30
+
+
+def test_a_finished_crawl_starts_anew(project: Project) -> None:
+    with SiteProcess(Site(pages=20)) as site:
+        for _ in range(2):
+            done = project.run(*CRAWL, START=site.url + "p/0")
+            assert done.returncode == 0, done.stderr
+            assert len(project.rows()) == 20
+        assert set(fetches(site.records()).values()) == {2}
+
+
+def test_outputs_of_every_kind_at_once(project: Project) -> None:
+    with SiteProcess(Site(pages=50)) as site:
+        outputs = [word for name in ("a.jsonl", "b.csv", "c.parquet", "d.db", "e.json", "-") for word in ("-o", name)]
+        done = project.run("crawl", "spider.py", *outputs, START=site.url + "p/0")
+        assert done.returncode == 0, done.stderr
+    expected = sorted(row["url"] for row in project.rows("a.jsonl"))
+    assert len(expected) == 50
+    assert sorted(json.loads(line)["url"] for line in done.stdout.splitlines()) == expected
+    assert sorted(line.split(",")[0] for line in (project.folder / "b.csv").read_text().splitlines()[1:]) == expected
+    assert sorted(pyarrow.parquet.read_table(project.folder / "c.parquet")["url"].to_pylist()) == expected
+    with sqlite3.connect(project.folder / "d.db") as db:
+        assert sorted(url for (url,) in db.execute("SELECT url FROM items")) == expected
+    db.close()
+    assert sorted(row["url"] for row in json.loads((project.folder / "e.json").read_text())) == expected
+
+
+def test_arguments_make_it_another_crawl(project: Project) -> None:
+    project.write("spider.py", SPIDER.replace("private=True", 'private=True, args={"tag": "none"}').replace('"title"', '"tag": spider.args["tag"], "title"'))
+    with SiteProcess(Site(pages=3)) as site:
+        project.run("crawl", "spider.py", "-o", "a.jsonl", "-a", "tag=x", START=site.url + "p/0")
+        project.run("crawl", "spider.py", "-o", "b.jsonl", START=site.url + "p/0")
+        unknown = project.run("crawl", "spider.py", "-a", "colour=red", START=site.url + "p/0")
+    assert {row["tag"] for row in project.rows("a.jsonl")} == {"x"}
+    assert {row["tag"] for row in project.rows("b.jsonl")} == {"none"}
+    assert len(list((project.folder / ".weft" / "crawls").glob("*.db"))) == 2
+    assert unknown.returncode == 3
+    assert "takes no argument colour; it takes: tag" in unknown.stderr
+
+
+def test_the_cache_replays(project: Project) -> None:
+    with SiteProcess(Site(pages=30)) as site:
+        start = site.url + "p/0"
+        assert project.run(*CRAWL, "--cache", START=start).returncode == 0
+        assert len(site.records()) == 30
+        assert project.run(*CRAWL, "--cache", START=start).returncode == 0
+        assert len(site.records()) == 30, "all came from the cache"
+    offline = project.run(*CRAWL, "--cache", START=start)
+    assert offline.returncode == 0, offline.stderr
+    assert len(project.rows()) == 30
+
+
+def test_fail_on(project: Project) -> None:
+    with SiteProcess(Site(pages=10)) as site:
+        start = f"{site.url}p/0 {site.url}odd/status/404"
+        broken = project.run("crawl", "spider.py", "--fail-on", "error_rate>0.05", "--fail-on", "items<5", START=start)
+        assert broken.returncode == 5
+        assert "--fail-on error_rate>0.05: it is so" in broken.stderr
+        assert "items<5" not in broken.stderr
+        fine = project.run("crawl", "spider.py", "--fail-on", "error_rate>50%", START=start)
+        assert fine.returncode == 0
+
+
+def test_a_summary_as_json(project: Project) -> None:
+    with SiteProcess(Site(pages=10)) as site:
+        done = project.run("crawl", "spider.py", "--json", START=f"{site.url}p/0 {site.url}odd/status/404")
+        summary = json.loads(done.stdout)
+        assert summary["state"] == "finished"
+        assert (summary["done"], summary["items"], summary["dead"], summary["dead_kinds"]) == (10, 10, 1, {"http": 1})
+
+
+def test_sitemaps_lead_to_everything(project: Project) -> None:
+    project.write("spider.py", SPIDER.replace("start=os", "sitemap=os").replace("yield page.follow_all", "page.follow_all"))
+    with SiteProcess(Site(pages=40, products=12)) as site:
+        done = project.run(*CRAWL, START=site.url)
+        assert done.returncode == 0, done.stderr
+        urls = {row["url"] for row in project.rows()}
+        assert {f"{site.url}p/{n}" for n in range(40)} <= urls
+        assert len([url for url in urls if "/shop/product/" in url]) == 12
+
+
+@pytest.mark.parametrize("order", ["fifo", "lifo", "priority"])
+def test_orders(project: Project, order: str) -> None:
+    linked = 'page.follow_all("a", priority=int(page.url.rsplit("/", 1)[1]))'
+    project.write("spider.py", SPIDER.replace('page.follow_all("a")', linked).replace('"title"', '"depth": page.depth, "title"'))
+    with SiteProcess(Site(pages=40, links=3)) as site:
+        done = project.run(*CRAWL, "-s", f"order={order}", "-s", "per_host=1", START=site.url + "p/0")
+        assert done.returncode == 0, done.stderr
+    depths = [row["depth"] for row in project.rows()]
+    assert len(depths) == 40
+    assert (depths == sorted(depths)) is (order == "fifo"), "first in first out is breadth first"
