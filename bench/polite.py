@@ -48,7 +48,8 @@ def main() -> None:
         # Page n lives on host n % hosts, so these are one page of each host.
         starts = [f"{url}p/{number}" for number, url in enumerate(running.urls)]
         subprocess.run(
-            [sys.executable, "-m", "weft", "crawl", "polite.py", "--max-time", str(options.seconds), "--workers", str(options.workers)],
+            [sys.executable, "-m", "weft", "crawl", "polite.py", "--max-time", str(options.seconds),
+             "--workers", str(options.workers)],
             cwd=folder, check=True, env=os.environ | {"SITE_URLS": " ".join(starts), "DELAY": str(options.delay)},
         )  # fmt: skip
         records = running.records()

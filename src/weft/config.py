@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from weft.version import __version__
 from weft.errors import ConfigError
 from weft.frontier.base import Order, Rules
 from weft.model import Pace
+from weft.version import __version__
 
 USER_AGENT = f"Weft/{__version__} (web crawler)"
 FILE = "weft.toml"

@@ -143,9 +143,14 @@ async def _chained(first: Sequence[Request], rest: AsyncIterator[Request]) -> As
 
 
 async def supervisor_for(
-    spider: Spider, settings: Settings, store: Store, fetcher: Fetcher, sinks: Sequence[Sink], workers: Sequence[str] = (),
+    spider: Spider,
+    settings: Settings,
+    store: Store,
+    fetcher: Fetcher,
+    sinks: Sequence[Sink],
+    workers: Sequence[str] = (),
     count: int = 1,
-) -> Supervisor:  # fmt: skip
+) -> Supervisor:
     """The whole crawl: one worker in this process, or ``count`` processes that run the command ``workers``."""
     hosts, start = await start_of(spider, store)
     crew: Crew = Processes(workers, count) if workers else assembly.member_for(spider, settings, store, fetcher, hosts)

@@ -85,6 +85,7 @@ class Project:
         finally:
             db.close()
 
+
 _PEM = serialization.Encoding.PEM
 
 

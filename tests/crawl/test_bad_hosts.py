@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from weft import Failure, Page, Request, Spider
+from weft import Failure, Page, Request, Response, Spider
 from weft.engine.states import State
+from weft.spider.spider import Next
 from weft.testing.crawls import Crawled, crawl
 from weft.testing.site import Site, serve
 
-QUICK = {"retries": 0, "timeout": 3.0, "connect_timeout": 2.0, "read_timeout": 1.0, "max_body": 200_000}
+QUICK: dict[str, Any] = {"retries": 0, "timeout": 3.0, "connect_timeout": 2.0, "read_timeout": 1.0, "max_body": 200_000}
 
 
-async def visit(folder: Path, *urls: str, **settings: object) -> Crawled:
+async def visit(folder: Path, *urls: str, **settings: Any) -> Crawled:
     """A crawl of these URLs that saves what it gets."""
     spider = Spider("odd", start=urls, private=True)
 
@@ -204,16 +206,16 @@ async def test_a_middleware_that_raises_and_one_that_answers(tmp_path: Path) -> 
         seen: list[str] = []
 
         @spider.use
-        async def outer(request: Request, next: object) -> object:
+        async def outer(request: Request, next: Next) -> Response:
             seen.append("outer")
-            return await next(request)  # type: ignore[operator]
+            return await next(request)
 
         @spider.use
-        async def inner(request: Request, next: object) -> object:
+        async def inner(request: Request, next: Next) -> Response:
             seen.append("inner")
             if request.url.endswith("/1"):
                 raise KeyError("broken")
-            return await next(request)  # type: ignore[operator]
+            return await next(request)
 
         spider.page(lambda page: {"url": page.url})
         done = await crawl(spider, tmp_path)

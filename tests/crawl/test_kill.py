@@ -55,7 +55,9 @@ def test_a_worker_process_is_killed(project: Project) -> None:
         os.kill(project.worker_pids(process)[0], signal.SIGKILL)
         _, err = process.communicate(timeout=120)
         assert process.returncode == 0, err
-        assert Counter(urlsplit(row["url"]).path for row in project.rows()) == Counter({f"/p/{n}": 1 for n in range(3000)})
+        assert Counter(urlsplit(row["url"]).path for row in project.rows()) == Counter(
+            {f"/p/{n}": 1 for n in range(3000)}
+        )
 
 
 def test_a_supervisor_is_killed(project: Project) -> None:
@@ -71,4 +73,6 @@ def test_a_supervisor_is_killed(project: Project) -> None:
         project.wait_for_end(workers)
         last = project.run(*command, START=site.url + "p/0")
         assert last.returncode == 0, last.stderr
-        assert Counter(urlsplit(row["url"]).path for row in project.rows()) == Counter({f"/p/{n}": 1 for n in range(3000)})
+        assert Counter(urlsplit(row["url"]).path for row in project.rows()) == Counter(
+            {f"/p/{n}": 1 for n in range(3000)}
+        )

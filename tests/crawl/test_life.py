@@ -119,7 +119,12 @@ def test_outputs_of_every_kind_at_once(project: Project) -> None:
 
 
 def test_arguments_make_it_another_crawl(project: Project) -> None:
-    project.write("spider.py", SPIDER.replace("private=True", 'private=True, args={"tag": "none"}').replace('"title"', '"tag": spider.args["tag"], "title"'))
+    project.write(
+        "spider.py",
+        SPIDER.replace("private=True", 'private=True, args={"tag": "none"}').replace(
+            '"title"', '"tag": spider.args["tag"], "title"'
+        ),
+    )
     with SiteProcess(Site(pages=3)) as site:
         project.run("crawl", "spider.py", "-o", "a.jsonl", "-a", "tag=x", START=site.url + "p/0")
         project.run("crawl", "spider.py", "-o", "b.jsonl", START=site.url + "p/0")
@@ -163,7 +168,9 @@ def test_a_summary_as_json(project: Project) -> None:
 
 
 def test_sitemaps_lead_to_everything(project: Project) -> None:
-    project.write("spider.py", SPIDER.replace("start=os", "sitemap=os").replace("yield page.follow_all", "page.follow_all"))
+    project.write(
+        "spider.py", SPIDER.replace("start=os", "sitemap=os").replace("yield page.follow_all", "page.follow_all")
+    )
     with SiteProcess(Site(pages=40, products=12)) as site:
         done = project.run(*CRAWL, START=site.url)
         assert done.returncode == 0, done.stderr
@@ -175,7 +182,9 @@ def test_sitemaps_lead_to_everything(project: Project) -> None:
 @pytest.mark.parametrize("order", ["fifo", "lifo", "priority"])
 def test_orders(project: Project, order: str) -> None:
     linked = 'page.follow_all("a", priority=int(page.url.rsplit("/", 1)[1]))'
-    project.write("spider.py", SPIDER.replace('page.follow_all("a")', linked).replace('"title"', '"depth": page.depth, "title"'))
+    project.write(
+        "spider.py", SPIDER.replace('page.follow_all("a")', linked).replace('"title"', '"depth": page.depth, "title"')
+    )
     with SiteProcess(Site(pages=40, links=3)) as site:
         done = project.run(*CRAWL, "-s", f"order={order}", "-s", "per_host=1", START=site.url + "p/0")
         assert done.returncode == 0, done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from weft.testing.crawls import crawl
 from weft.testing.site import Site, gaps, overlaps, serve
 
 
-def follower(start: list[str] | str, **settings: object) -> Spider:
+def follower(start: list[str] | str, **settings: Any) -> Spider:
     spider = Spider("polite", start=start, private=True, **settings)
 
     @spider.page

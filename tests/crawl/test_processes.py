@@ -16,7 +16,9 @@ def test_no_page_is_fetched_twice(project: Project, workers: int) -> None:
     with SiteProcess(Site(pages=6000)) as site:
         done = project.run("crawl", "spider.py", "-o", "out.jsonl", "--workers", str(workers), START=site.url + "p/0")
         assert done.returncode == 0, done.stderr
-        assert Counter(urlsplit(row["url"]).path for row in project.rows()) == Counter({f"/p/{n}": 1 for n in range(6000)})
+        assert Counter(urlsplit(row["url"]).path for row in project.rows()) == Counter(
+            {f"/p/{n}": 1 for n in range(6000)}
+        )
         assert set(fetches(site.records()).values()) == {1}
 
 

@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from weft.model.url import Joiner, canonical, fingerprint, host_of, hostname_of, join, origin_of
 
-BASES = ["http://example.org/", "https://example.org:8443/a/b/c.html?q=1", "http://127.0.0.1:8000/x", "http://u:p@h.example/d/"]
+BASES = [
+    "http://example.org/",
+    "https://example.org:8443/a/b/c.html?q=1",
+    "http://127.0.0.1:8000/x",
+    "http://u:p@h.example/d/",
+]
 links = st.one_of(
     st.text(alphabet="ab0/.?=&%-_~:@;,+!$'()*#\\ \t\n2eE[]|^", max_size=24),
     st.text(max_size=12),
@@ -58,7 +63,9 @@ def test_canonical(written: str, expected: str) -> None:
     assert canonical(written) == expected
 
 
-@pytest.mark.parametrize("written", ["", "example.org", "/path", "ftp://example.org/", "mailto:a@b.example", "http://", "http://a:b:c/"])
+@pytest.mark.parametrize(
+    "written", ["", "example.org", "/path", "ftp://example.org/", "mailto:a@b.example", "http://", "http://a:b:c/"]
+)
 def test_not_a_url(written: str) -> None:
     with pytest.raises(ValueError, match="not an absolute"):
         canonical(written)

@@ -9,7 +9,8 @@ from weft.testing.pages import page_of
 
 HTML = """
 <html><head><title>Shop</title></head><body>
-<div class="item" id="a"><h2>One <b>bold</b> tail</h2><span class="price">£1.50</span><a href="/1" data-x="">first</a></div>
+<div class="item" id="a"><h2>One <b>bold</b> tail</h2><span class="price">£1.50</span>
+<a href="/1" data-x="">first</a></div>
 <div class="item" id="b"><h2>Two</h2><span class="price">£2.75</span><a href="/2">second</a></div>
 <p></p><p>text</p>
 </body></html>
@@ -50,7 +51,10 @@ def test_nothing_found() -> None:
 def test_iteration_and_nesting() -> None:
     boxes = page_of(HTML).css("div.item")
     assert len(boxes) == 2
-    assert [(box.css("h2::text").get(), box.css("a").attrib["href"]) for box in boxes] == [("One ", "/1"), ("Two", "/2")]
+    assert [(box.css("h2::text").get(), box.css("a").attrib["href"]) for box in boxes] == [
+        ("One ", "/1"),
+        ("Two", "/2"),
+    ]
     assert boxes[1].css("span::text").get() == "£2.75"
     assert boxes.css("a::attr(href)").getall() == ["/1", "/2"]
     assert [each.get() for each in page_of(HTML).css("span.price::text")] == ["£1.50", "£2.75"]

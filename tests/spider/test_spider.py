@@ -77,7 +77,11 @@ def test_names_that_are_no_file_names(name: str) -> None:
 
 
 async def test_start_urls_sitemaps_and_a_start_function() -> None:
-    spider = Spider("s", start=["http://a.example/", "http://b.example/x"], sitemap=["http://c.example/", "http://d.example/map.xml"])
+    spider = Spider(
+        "s",
+        start=["http://a.example/", "http://b.example/x"],
+        sitemap=["http://c.example/", "http://d.example/map.xml"],
+    )
 
     @spider.start
     async def start() -> AsyncIterator[Any]:
@@ -105,7 +109,9 @@ async def test_a_bad_start_url_is_named() -> None:
 async def test_the_sitemap_handler() -> None:
     spider = Spider("s")
     handler = spider.handlers[SITEMAP]
-    robots = page_of("User-agent: *\nSitemap: http://example.org/a.xml\nsitemap: /b.xml\n", "http://example.org/robots.txt")
+    robots = page_of(
+        "User-agent: *\nSitemap: http://example.org/a.xml\nsitemap: /b.xml\n", "http://example.org/robots.txt"
+    )
     requests, _ = await collect(handler(robots))
     assert [(request.url, request.handler) for request in requests] == [
         ("http://example.org/a.xml", SITEMAP),
@@ -194,7 +200,9 @@ def write(folder: Path, text: str) -> Path:
     return file
 
 
-GOOD = "from weft import Spider\nspider = Spider('one', start='http://example.org/')\n@spider.page\ndef page(page): pass\n"
+GOOD = (
+    "from weft import Spider\nspider = Spider('one', start='http://example.org/')\n@spider.page\ndef page(page): pass\n"
+)
 
 
 def test_loading(tmp_path: Path) -> None:

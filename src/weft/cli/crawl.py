@@ -16,7 +16,7 @@ def crawl(
         list[str],
         typer.Option(
             "-o", "--output", metavar="FILE", show_default=False,
-            help="Where items go: .jsonl, .json, .csv, .parquet, .db, or - for standard output. Can be given several times.",
+            help="Where items go: .jsonl, .json, .csv, .parquet, .db, or - for standard output. Can be repeated.",
         ),
     ] = [],  # noqa: B006
     arguments: Arguments = [],  # noqa: B006
@@ -26,10 +26,13 @@ def crawl(
     workers: Annotated[int, typer.Option(help="Processes on this machine.", min=1)] = 1,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start again, even if the last crawl did not finish.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a crawl that ended at a limit.")] = False,
-    cache: Annotated[bool, typer.Option("--cache", help="Keep responses and replay them: for writing spiders.")] = False,
+    cache: Annotated[bool, typer.Option("--cache", help="Keep responses, replay them: for writing spiders.")] = False,
     fail_on: Annotated[
         list[str],
-        typer.Option(metavar="CONDITION", show_default=False, help="Exit with 5 if so at the end, e.g. 'error_rate>0.05' or 'items<100'."),
+        typer.Option(
+            metavar="CONDITION", show_default=False,
+            help="Exit with 5 if so at the end, e.g. 'error_rate>0.05' or 'items<100'.",
+        ),
     ] = [],  # noqa: B006
     spider: SpiderName = "",
     name: CrawlName = "",

@@ -100,8 +100,8 @@ class Show:
         Screen().table(("title", "price", "url"), rows, indent=2)
         self._line("")
         for text, good in checked.claims():
-            mark, style = ("yes", "bold green") if good else ("NO", "bold red")
-            self._console.print(f"  {text}: [{style}]{mark}[/]", soft_wrap=True)
+            mark = "[bold green]yes[/]" if good else "[bold red]NO [/]"
+            self._console.print(f"  {mark}  {text}", soft_wrap=True)
 
     def _ask_why(self, site: SiteProcess, folder: Path) -> None:
         self._head("What became of …", "every URL can be asked for")

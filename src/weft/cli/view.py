@@ -48,9 +48,7 @@ class View:
         if opened.resumed:
             self.say(f"resuming crawl {self._name}: {counts.done:,} done, {counts.work:,} to do (--fresh starts again)")
         elif opened.former and opened.former != State.FINISHED:
-            self.say(
-                f"the last crawl of {self._name} ended at its {opened.former}; starting anew (--resume goes on instead)"
-            )
+            self.say(f"{self._name}: the last crawl ended at its {opened.former}; starting anew (--resume goes on instead)")
 
     async def __aenter__(self) -> View:
         self._task = asyncio.create_task(self._run())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,14 +18,14 @@ from weft.engine.robots import RobotsKeeper, Unavailable
 from weft.engine.stats import Stats
 from weft.errors import FetchError, NetworkError, SpiderError, TooSlow, UnknownHost
 from weft.fetch.base import Fetcher
-from weft.model import Dead, Done, Lease, Outcome, Pace, Response, Retry
+from weft.model import Dead, Done, Lease, Outcome, Pace, Request, Response, Retry
 from weft.model.url import origin_of
 from weft.policy import redirect
 from weft.policy.retry import GIVE_UP, RetryPolicy, Verdict, decide_error, decide_status, parse_retry_after
 from weft.policy.robots import Robots
 from weft.policy.throttle import throttled
 from weft.spider import Failure, Page, Spider
-from weft.spider.spider import Next
+from weft.spider.spider import Middleware, Next
 
 Hold = Callable[[str, float, str], Awaitable[None]]
 _MOST_DELAYS = 20_000
@@ -152,7 +151,9 @@ class Visitor:
             return visit.retry(after=verdict.after, reason=reason)
         if lease.attempt > 1:
             reason += f" (try {lease.attempt})"
-        detail, requests, items = failure.detail, [], []
+        detail = failure.detail
+        requests: list[Request] = []
+        items: list[bytes] = []
         if self._spider.error_handler is not None:
             told = Failure(lease.request, failure.kind, reason, lease.attempt, visit.response)
             try:
@@ -228,5 +229,9 @@ def _wrapped(fetcher: Fetcher, spider: Spider) -> Next:
     """The fetch within the spider's middlewares, the first added outermost."""
     fetch: Next = fetcher.fetch
     for middleware in reversed(spider.middlewares):
-        fetch = partial(middleware, next=fetch)
+        fetch = _layer(middleware, fetch)
     return fetch
+
+
+def _layer(middleware: Middleware, inner: Next) -> Next:
+    return lambda request: middleware(request, inner)

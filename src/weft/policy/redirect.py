@@ -32,10 +32,7 @@ def redirected(request: Request, status: int, location: str, set_cookies: Sequen
     headers, cookies = request.headers, request.cookies
     if origin_of(target) != origin_of(request.url):
         headers = {name: value for name, value in headers.items() if name.lower() not in _SECRET}
-    if host_of(target) == host_of(request.url):
-        cookies = cookies | _cookies(set_cookies)
-    else:
-        cookies = {}
+    cookies = cookies | _cookies(set_cookies) if host_of(target) == host_of(request.url) else {}
     via = (*request.via, request.url)
     came_by = {fingerprint(url, method, body) for url in via}
     salt = f"redirect {len(via)}" if fingerprint(target, method, body) in came_by else ""

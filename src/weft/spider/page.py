@@ -117,9 +117,8 @@ class Page:
 
     def _request(self, url: str, to: Handler | str, fields: dict[str, Any]) -> Request:
         name = to if isinstance(to, str) else to.__name__
-        if fields:
-            return Request(**{"url": url, "handler": name, "depth": self.request.depth + 1} | fields)
-        return Request(url=url, handler=name, depth=self.request.depth + 1)
+        fields.setdefault("depth", self.request.depth + 1)
+        return Request(url=url, handler=name, **fields)
 
     def _urls(self, target: Target | Iterable[str]) -> list[str]:
         if isinstance(target, str):
@@ -157,7 +156,7 @@ class Page:
 
 def _is_url(text: str) -> bool:
     # A selector begins with "." only as a class, where a letter follows.
-    return text.startswith(("/", "?", "./", "../")) or text.startswith(("http://", "https://"))
+    return text.startswith(("/", "?", "./", "../", "http://", "https://"))
 
 
 def _hrefs(selection: Selection) -> list[str]:

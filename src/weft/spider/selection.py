@@ -7,7 +7,7 @@ Nothing is searched before it is asked for, and ``get`` stops at the first match
 
 from __future__ import annotations
 
-import re
+import re as regex
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
@@ -64,15 +64,15 @@ class Selection(ABC):
     def __bool__(self) -> bool:
         return len(self) > 0
 
-    def re(self, pattern: str | re.Pattern[str]) -> list[str]:
+    def re(self, pattern: str | regex.Pattern[str]) -> list[str]:
         """All matches of a regular expression: its group where it has one, else the whole."""
-        return [found[found.re.groups and 1] for value in self.getall() for found in re.finditer(pattern, value)]
+        return [found[found.re.groups and 1] for value in self.getall() for found in regex.finditer(pattern, value)]
 
     @overload
-    def re_first(self, pattern: str | re.Pattern[str]) -> str | None: ...
+    def re_first(self, pattern: str | regex.Pattern[str]) -> str | None: ...
     @overload
-    def re_first(self, pattern: str | re.Pattern[str], default: str) -> str: ...
-    def re_first(self, pattern: str | re.Pattern[str], default: str | None = None) -> str | None:
+    def re_first(self, pattern: str | regex.Pattern[str], default: str) -> str: ...
+    def re_first(self, pattern: str | regex.Pattern[str], default: str | None = None) -> str | None:
         return next(iter(self.re(pattern)), default)
 
     def __repr__(self) -> str:

@@ -81,7 +81,7 @@ def _run(nodes: Sequence[lxml.html.HtmlElement], query: str, variables: Mapping[
 
 def _string(value: Any) -> str:
     if isinstance(value, lxml.etree._Element):
-        return lxml.html.tostring(value, encoding="unicode", with_tail=False)
+        return str(lxml.html.tostring(value, encoding="unicode", with_tail=False))
     if isinstance(value, float):
         return f"{value:g}"
     return str(value)

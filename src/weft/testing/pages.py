@@ -9,9 +9,14 @@ from weft.spider import Page
 
 
 def page_of(
-    body: str | bytes = "", url: str = "http://example.org/", *, status: int = 200, content_type: str = "text/html; charset=utf-8",
-    headers: dict[str, str] | None = None, **request: Any,
-) -> Page:  # fmt: skip
+    body: str | bytes = "",
+    url: str = "http://example.org/",
+    *,
+    status: int = 200,
+    content_type: str = "text/html; charset=utf-8",
+    headers: dict[str, str] | None = None,
+    **request: Any,
+) -> Page:
     """A page as a handler would get it::
 
     items = list(my_handler(page_of("<h1>Hello</h1>", meta={"category": "books"})))

@@ -154,8 +154,11 @@ def _mapped(path: Path) -> Iterator[None]:
 
 def _advice(message: str) -> str:
     for words, advice in (
-        ("disk I/O error", ". The disk is full or failing. Free space and run the same command again; what was committed is kept"),
-        ("full", ". Free space and run the same command again; nothing committed is lost"),
+        (
+            "disk I/O error",
+            ". Is the disk full, or failing? Free space and run the same command again; nothing is lost",
+        ),
+        ("full", ". Free space and run the same command again; nothing is lost"),
         ("not a database", ". This is no crawl of Weft's; move it away or start again with --fresh"),
         ("malformed", ". The file is damaged; start again with --fresh, or restore it from a backup"),
         ("readonly", ". Weft needs to write there"),

@@ -56,7 +56,8 @@ def _leased(db: sqlite3.Connection, fp: int) -> Trace | None:
 
 def _delayed(db: sqlite3.Connection, fp: int) -> Trace | None:
     row = db.execute(
-        "SELECT record, attempt, name, delayed.due, delayed.reason FROM delayed JOIN lanes ON lanes.id = lane WHERE fp = ?",
+        "SELECT record, attempt, name, delayed.due, delayed.reason FROM delayed JOIN lanes ON lanes.id = lane"
+        " WHERE fp = ?",
         (fp,),
     ).fetchone()
     if row is None:
@@ -94,7 +95,8 @@ def _done(db: sqlite3.Connection, fp: int) -> Trace | None:
 
 def _pending(db: sqlite3.Connection, fp: int) -> Trace | None:
     row = db.execute(
-        "SELECT record, attempt, lane, rank, seq, name, due, reason FROM queue JOIN lanes ON lanes.id = lane WHERE fp = ?",
+        "SELECT record, attempt, lane, rank, seq, name, due, reason FROM queue JOIN lanes ON lanes.id = lane"
+        " WHERE fp = ?",
         (fp,),
     ).fetchone()
     if row is None:
@@ -126,7 +128,8 @@ def _lanes(db: sqlite3.Connection, limit: int, now: float) -> list[LaneState]:
 
 def _dead(db: sqlite3.Connection, limit: int, kind: str) -> list[DeadLetter]:
     rows = db.execute(
-        "SELECT record, kind, reason, detail, status, attempt, at FROM dead WHERE ?1 IN ('', kind) ORDER BY at DESC LIMIT ?2",
+        "SELECT record, kind, reason, detail, status, attempt, at FROM dead WHERE ?1 IN ('', kind)"
+        " ORDER BY at DESC LIMIT ?2",
         (kind, limit),
     )
     return [

@@ -1,7 +1,8 @@
 """What a test site is made of, and where each part of it lives.
 
 A ``Site`` is a description; the same description gives the same bytes on every machine and every
-Python, which is why pseudo-random numbers come from ``mix`` and not from :mod:`random`.
+Python (compressed ones aside, which are zlib's affair), which is why pseudo-random numbers come
+from ``mix`` and not from :mod:`random`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     """A test site, described.
 
     ``hosts`` addresses from ``base`` upward listen on one ``port`` (0: a free one). ``pages``
-    ordinary pages of ``page_bytes`` bytes with ``links`` links each are spread over them.
+    ordinary pages with ``links`` links each are spread over them, filled up to ``page_bytes`` bytes.
     ``latency`` is waited before every answer, in seconds.
 
     ``robots`` is the text of robots.txt, or the status to answer it with (a 3xx redirects to
