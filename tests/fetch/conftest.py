@@ -3,7 +3,6 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,8 +44,3 @@ async def make() -> AsyncIterator[MakeFetcher]:
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     """A certificate authority that no one trusts but those who are given its file."""
     return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture
-def cache_file(tmp_path: Path) -> Path:
-    return tmp_path / "cache.sqlite"

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import traceback
 from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from weft import assembly, launch
 from weft.cli import answer
-from weft.cli.single import canonical_of, fetch_following
+from weft.cli.single import fetch_following, url_of
 from weft.config import Settings
 from weft.model import Request
 from weft.spider import Page, Spider
@@ -59,18 +60,26 @@ class Bench:
     def fetch(self, target: str | Request) -> Page:
         """Fetch a URL or a request; ``page``, ``response`` and ``request`` are of it from now on.
 
+        :raises ValueError: it is no URL.
         :raises FetchError: no response could be had.
         """
-        request = target if isinstance(target, Request) else Request(url=canonical_of(target))
+        request = target if isinstance(target, Request) else Request(url=url_of(target))
         response = self._wait(fetch_following(self._fetcher, request, self._settings, answer.say_hop))
         answer.say_status(response)
         page = Page(response)
         self.names.update(page=page, response=response, request=response.request)
         return page
 
-    def run(self, code: str) -> None:
-        """Run ``code`` with the names; what it raises goes out."""
-        exec(compile(code, "<-c>", "exec"), self.names)
+    def run(self, code: str) -> bool:
+        """Run ``code`` with the names, as ``python -c`` does. False: it raised, and the traceback is shown."""
+        try:
+            exec(compile(code, "<-c>", "exec"), self.names)
+        except Exception as error:
+            # Our own frame is of no interest to who wrote the code.
+            own = error.__traceback__
+            traceback.print_exception(error.with_traceback(own.tb_next if own else None))
+            return False
+        return True
 
     def interact(self, *, plain: bool) -> None:
         """Open IPython, or else Python's own shell, and return when it is left."""

@@ -10,6 +10,8 @@ import typer
 from weft.cli.options import AsJson, SettingFlags, pairs
 from weft.cli.targets import PageTarget
 
+_REST_SECONDS = 0.05
+
 
 def fetch(
     target: PageTarget,
@@ -41,6 +43,9 @@ def fetch(
             return await fetch_following(fetcher, request, chosen, answer.say_hop)
         finally:
             await fetcher.close()
+            # The HTTP library's thread lets go of its last Python object a moment after it has answered. A process
+            # that ends before that is aborted by Python, with 134 for an exit code.
+            await asyncio.sleep(_REST_SECONDS)
 
     response = asyncio.run(run())
     answer.say_status(response)

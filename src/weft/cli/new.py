@@ -14,19 +14,19 @@ _name = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*").fullmatch
 
 def new(
     name: Annotated[str, typer.Argument(help="The spider's name, and its file's.", metavar="NAME", show_default=False)],
-    url: Annotated[str, typer.Argument(help="Where it starts.", metavar="[URL]")] = "https://example.org/",
+    url: Annotated[str, typer.Argument(help="Where it starts.", metavar="URL")] = "https://example.org/",
 ) -> None:
     """Write NAME.py, a small spider that works, to begin with."""
     import string
 
     from weft.cli.exits import FAILED
-    from weft.cli.single import canonical_of
+    from weft.cli.single import given_url
     from weft.cli.tables import say
     from weft.model.url import host_of
 
     name = name.removesuffix(".py")
     _check(name)
-    start = canonical_of(url)
+    start = given_url(url)
     file = Path(f"{name}.py")
     domain = host_of(start).removeprefix("www.")
     text = string.Template(_TEMPLATE.read_text()).substitute(name=name, start=start, domain=domain)

@@ -27,7 +27,7 @@ def retry(
     from weft.cli.crawls import choose, crawl_command, is_supervised, opened
     from weft.cli.exits import FAILED
     from weft.cli.letters import kinds_of
-    from weft.cli.single import canonical_of
+    from weft.cli.single import given_url
     from weft.cli.tables import number, print_json, say
     from weft.engine.states import State
 
@@ -55,6 +55,6 @@ def retry(
             say(f"no dead letter{which}" + (f"; there are: {kinds_of(kinds)} (weft status --dead)" if kinds else ""))
         return revived > 0 or not (kind or url)
 
-    wanted = canonical_of(url) if url else ""
+    wanted = given_url(url) if url else ""
     if not asyncio.run(revive()):
         raise typer.Exit(FAILED)

@@ -21,13 +21,14 @@ def shell(
     """Fetch a page and open an interactive Python with it: page.css("h1::text").get() and so on."""
     from weft import config
     from weft.cli.bench import Bench
+    from weft.cli.exits import FAILED
     from weft.cli.single import request_of
 
     request = request_of(target) if target else None
     with Bench(config.load({}, pairs(settings, "-s"))) as bench:
         if request is not None:
             bench.fetch(request)
-        if code:
-            bench.run(code)
-        else:
+        if not code:
             bench.interact(plain=plain)
+        elif not bench.run(code):
+            raise typer.Exit(FAILED)

@@ -18,21 +18,31 @@ from weft.policy.scope import Scope, is_private_host
 
 Hop = Callable[[Response, str], None]
 
+_bare = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[\w-]+(?:\.[\w-]+)*\.?)(?::[0-9]+)?(?:[/?#].*)?").fullmatch
 
-def canonical_of(text: str) -> str:
-    """The URL that a person means; the scheme may be left out.
 
-    Anything else ends the program as wrong usage.
+def url_of(text: str) -> str:
+    """The canonical URL that a person means; the scheme may be left out.
+
+    :raises ValueError: it is none of the web.
     """
     text = text.strip()
     try:
-        if re.match(r"[a-z][a-z0-9+.-]*://", text, re.IGNORECASE):
+        if not _bare(text):
             return canonical(text)
         url = canonical("https://" + text)
         # Nobody has a certificate for a server on the own machine.
         return canonical("http://" + text) if is_private_host(hostname_of(url)) else url
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a URL; write it out, like https://example.org/") from None
+        raise ValueError(f"{text!r} is no URL of the web; write it out, like https://example.org/") from None
+
+
+def given_url(text: str) -> str:
+    """The same for what stands on the command line: anything else ends the program as wrong usage."""
+    try:
+        return url_of(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def request_of(words: Sequence[str]) -> Request:
@@ -46,7 +56,7 @@ def request_of(words: Sequence[str]) -> Request:
     if not re.match(r"curl\s", command.lstrip()):
         if len(words) != 1:
             raise typer.BadParameter(f"give one URL, or a curl command: {' '.join(words)!r:.80} is neither")
-        return Request(url=canonical_of(command))
+        return Request(url=given_url(command))
     try:
         return parse_curl(command)
     except (WeftError, ValueError) as error:

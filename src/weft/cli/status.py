@@ -12,7 +12,7 @@ from weft.cli.targets import DeadKind
 
 def status(
     crawl: Annotated[
-        str, typer.Argument(help="A crawl, or a spider file; without it, all.", metavar="[CRAWL]", show_default=False)
+        str, typer.Argument(help="A crawl, or a spider file; without it, all.", metavar="CRAWL", show_default=False)
     ] = "",
     dead: Annotated[bool, typer.Option("--dead", help="List dead letters, the latest first.")] = False,
     kind: DeadKind = "",

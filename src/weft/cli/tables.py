@@ -92,7 +92,9 @@ def say(text: str) -> None:
 
 
 def span(seconds: float) -> str:
-    """A duration in one unit: ``0.4 s``, ``12 s``, ``5 min``, ``3 h``, ``2 days``."""
+    """A duration in one unit: ``30 ms``, ``0.4 s``, ``12 s``, ``5 min``, ``3 h``, ``2 days``."""
+    if 0 < seconds < 0.1:
+        return f"{seconds * 1000:.0f} ms"
     if seconds < 10:
         return f"{max(seconds, 0.0):.1f} s".replace(".0 s", " s")
     for unit, length, most in (("s", 1, 100), ("min", 60, 100), ("h", 3600, 48)):

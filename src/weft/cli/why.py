@@ -25,7 +25,7 @@ def why(
     from weft.cli.crawls import choose, opened, standing_of
     from weft.cli.exits import FAILED
     from weft.cli.fate import Fate, fates
-    from weft.cli.single import canonical_of
+    from weft.cli.single import given_url
     from weft.cli.tables import say
 
     async def look() -> list[Fate]:
@@ -38,7 +38,7 @@ def why(
         (fate_words.print_data if as_json else fate_words.show)(found, standing)
         return found
 
-    wanted = canonical_of(url)
+    wanted = given_url(url)
     if wanted != url:
         say(f"the same as {wanted}")
     if asyncio.run(look())[0].trace.state == "unknown":

@@ -80,7 +80,7 @@ class CachingFetcher:
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
         finally:
-            self._thread.shutdown(wait=False)
+            self._thread.shutdown()
             await self._inner.close()
 
     def _load(self, request: Request) -> Response | None:

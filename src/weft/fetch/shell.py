@@ -11,7 +11,8 @@ from typing import Final
 
 _token: Final = re.compile(
     r"""
-      (?P<space>(?:\s|\\\r?\n)+)
+      (?P<space>\s+)
+    | (?P<continued>\\\r?\n)
     | '(?P<single>[^']*)'
     | \$'(?P<ansi>(?:[^'\\]|\\.)*)'
     | \$?"(?P<double>(?:[^"\\]|\\.)*)"
@@ -52,6 +53,8 @@ def split(command: str) -> list[str]:
             if word is not None:
                 words.append(word)
             word = None
+            continue
+        if kind == "continued":
             continue
         if kind == "double":
             if unsafe := re.search(r"(?<!\\)(?:\\\\)*(`|\$[\w({])", text):

@@ -7,7 +7,7 @@ import msgspec
 from weft.model.request import Request
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
+class Lease(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A request that one worker owns until ``deadline`` (the frontier's clock).
 
     ``id`` only grows over the life of a crawl: it is the fencing token, and an outcome under a
@@ -32,7 +32,7 @@ class Pace(msgspec.Struct, frozen=True):
     limit: int
 
 
-class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class _Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What all outcomes share.
 
     ``touched`` is the last moment, by ``time.monotonic()``, at which the host may have seen a
@@ -45,7 +45,7 @@ class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
     pace: Pace | None = None
 
 
-class Done(_Outcome, frozen=True, kw_only=True):
+class Done(_Outcome, frozen=True, kw_only=True, gc=False):
     """Handled. ``children`` and ``items`` (JSON documents) are stored in the same step.
 
     ``note`` is kept for whoever asks later what became of the URL.
@@ -58,7 +58,7 @@ class Done(_Outcome, frozen=True, kw_only=True):
     note: str = ""
 
 
-class Retry(_Outcome, frozen=True, kw_only=True):
+class Retry(_Outcome, frozen=True, kw_only=True, gc=False):
     """Again, ``after`` seconds. Not ``counted``: given back unharmed, the attempt did not happen."""
 
     after: float = 0.0
@@ -66,7 +66,7 @@ class Retry(_Outcome, frozen=True, kw_only=True):
     counted: bool = True
 
 
-class Dead(_Outcome, frozen=True, kw_only=True):
+class Dead(_Outcome, frozen=True, kw_only=True, gc=False):
     """Given up. Kept with its reason, for the operator to look at and to retry.
 
     ``kind`` is one word for counting (``http``, ``dns``, ``timeout``, ``robots``, ``handler`` …),

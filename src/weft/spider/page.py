@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
 
 import msgspec
-from selectolax.lexbor import LexborHTMLParser
+from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from weft.model import Headers, Request, Response
 from weft.model.url import Joiner
@@ -17,6 +18,7 @@ from weft.spider.selection import Elements, Pending, Selection, select
 from weft.spider.sitemap import Sitemap, parse_sitemap
 
 Target = str | Selection
+_base = re.compile(rb"<base\b", re.IGNORECASE).search
 Handler = Callable[..., Any]
 
 
@@ -73,7 +75,7 @@ class Page:
 
     def css(self, query: str) -> Selection:
         """Elements by CSS; ``::text`` and ``::attr(name)`` give strings."""
-        return select((self._tree,), query)
+        return select(self._roots, query)
 
     def xpath(self, query: str, **variables: Any) -> Selection:
         """Elements, texts or attributes by XPath 1.0; ``$name`` takes ``name=`` from the variables."""
@@ -107,22 +109,24 @@ class Page:
         spider's first), ``fields`` are those of :class:`weft.Request`.
         """
         found = [self.urljoin(url)] if url else self._urls(target)
-        return next((self._request(each, to, fields) for each in found if each), None)
+        return next((self._request(each, _name(to), fields) for each in found if each), None)
 
     def follow_all(
         self, target: Target | Iterable[str] = "a", *, to: Handler | str = "", **fields: Any
     ) -> list[Request]:
         """Requests for all links of ``target``: a CSS selector, a selection, or URLs."""
-        return [self._request(url, to, fields) for url in self._urls(target)]
+        name, depth = _name(to), self.request.depth + 1
+        if fields:
+            return [self._request(url, name, fields) for url in self._urls(target)]
+        return [Request(url=url, handler=name, depth=depth) for url in self._urls(target)]
 
-    def _request(self, url: str, to: Handler | str, fields: dict[str, Any]) -> Request:
-        name = to if isinstance(to, str) else to.__name__
+    def _request(self, url: str, name: str, fields: dict[str, Any]) -> Request:
         fields.setdefault("depth", self.request.depth + 1)
         return Request(url=url, handler=name, **fields)
 
     def _urls(self, target: Target | Iterable[str]) -> list[str]:
         if isinstance(target, str):
-            links = [target] if _is_url(target) else _hrefs(select((self._tree,), target))
+            links = [target] if _is_url(target) else _hrefs(select(self._roots, target))
         elif isinstance(target, Selection):
             links = _hrefs(target)
         else:
@@ -133,16 +137,16 @@ class Page:
 
     @cached_property
     def _join(self) -> Joiner:
-        base = self._tree.css_first("base[href]") if b"<base" in self.body or b"<BASE" in self.body else None
-        href = base.attributes.get("href") if base is not None else None
+        href = self.css("base::attr(href)").get() if _base(self.body) else None
         joined = Joiner(self.url)(href.strip()) if href else None
         return Joiner(joined or self.url)
 
     @cached_property
-    def _tree(self) -> LexborHTMLParser:
-        if is_utf8(self.body, self.headers.get("content-type")):
-            return LexborHTMLParser(self.body)
-        return LexborHTMLParser(self.text)
+    def _roots(self) -> tuple[LexborNode, ...]:
+        """The document's root, if it has one; the tree lives as long as it is held."""
+        utf8 = is_utf8(self.body, self.headers.get("content-type"))
+        root = LexborHTMLParser(self.body if utf8 else self.text).root
+        return () if root is None else (root,)
 
     @cached_property
     def _xpath_tree(self) -> Any:
@@ -152,6 +156,10 @@ class Page:
 
     def __repr__(self) -> str:
         return f"<Page {self.status} {self.url}>"
+
+
+def _name(to: Handler | str) -> str:
+    return to if isinstance(to, str) else to.__name__
 
 
 def _is_url(text: str) -> bool:

@@ -2,7 +2,7 @@
 
 A selection is a sequence of matches. Of elements it can be narrowed further (``css``, ``xpath``);
 ``get`` and ``getall`` give strings: the text or attribute asked for, or the element's HTML.
-Nothing is searched before it is asked for, and ``get`` stops at the first match.
+Nothing is searched before it is asked for.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborCSSSelector, LexborNode
 
 from weft.spider.query import Query, parse
+
+# The engine that matches CSS, one for all pages: making one takes as long as parsing a small page.
+_find = LexborCSSSelector().find
 
 
 class Selection(ABC):
@@ -159,7 +162,7 @@ class Pending(Selection):
 
     __slots__ = ("_found", "_queries", "_roots")
 
-    def __init__(self, roots: Sequence[LexborNode | LexborHTMLParser], queries: tuple[Query, ...]) -> None:
+    def __init__(self, roots: Sequence[LexborNode], queries: tuple[Query, ...]) -> None:
         self._roots = roots
         self._queries = queries
         self._found: Elements | Values | None = None
@@ -175,8 +178,8 @@ class Pending(Selection):
 
     def _nodes(self, css: str) -> list[LexborNode]:
         if len(self._roots) == 1:
-            return self._roots[0].css(css)
-        return [node for root in self._roots for node in root.css(css)]
+            return _find(css, self._roots[0])
+        return [node for root in self._roots for node in _find(css, root)]
 
     def _values(self, query: Query) -> list[str]:
         return [value for node in self._nodes(query.css) for value in _values_of(node, query)]
@@ -186,14 +189,13 @@ class Pending(Selection):
     @overload
     def get(self, default: str) -> str: ...
     def get(self, default: str | None = None) -> str | None:
-        if self._found is None and len(self._queries) == 1 and len(self._roots) == 1:
-            node = self._roots[0].css_first(self._queries[0].css)
-            if node is None:
-                return default
-            values = _values_of(node, self._queries[0])
-            if values:
-                return values[0]
-        return next(iter(self.found.getall()), default)
+        if self._found is not None:
+            return next(iter(self._found.getall()), default)
+        for query in self._queries:
+            for node in self._nodes(query.css):
+                for value in _values_of(node, query):
+                    return value
+        return default
 
     def css(self, query: str) -> Selection:
         return self.found.css(query)
@@ -219,8 +221,8 @@ class Pending(Selection):
         return self.found[index]
 
 
-def select(roots: Sequence[LexborNode | LexborHTMLParser], query: str) -> Pending:
-    """A CSS query over some elements, or a document."""
+def select(roots: Sequence[LexborNode], query: str) -> Pending:
+    """A CSS query over some elements."""
     return Pending(roots, parse(query))
 
 

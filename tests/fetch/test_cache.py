@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from weft.errors import NetworkError, StoreError
+from weft.fetch.cache import CachingFetcher
+from weft.model import Headers, Request, Response
+
+HEADERS = Headers([("content-type", "text/html"), ("set-cookie", "a=1"), ("set-cookie", "b=2")])
+
+
+class Fake:
+    """Answers with a number that grows with each fetch."""
+
+    def __init__(self, status: int = 200) -> None:
+        self.status = status
+        self.fetched: list[str] = []
+        self.closed = 0
+
+    async def fetch(self, request: Request) -> Response:
+        self.fetched.append(request.url)
+        if self.status == 0:
+            raise NetworkError("down")
+        body = f"<p>{len(self.fetched)} é</p>".encode()
+        return Response(
+            request=request, url=request.url, status=self.status, headers=HEADERS, body=body, version="HTTP/2.0"
+        )
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "cache.sqlite"
+
+
+async def test_the_second_time_is_a_replay(file: Path) -> None:
+    inner = Fake()
+    fetcher = CachingFetcher(inner, file)
+    request = Request.to("http://a.example/")
+    first = await fetcher.fetch(request)
+    before = time.monotonic()
+    second = await fetcher.fetch(Request.to("http://a.example/", meta={"mine": 1}))
+    assert inner.fetched == [request.url]
+    assert (first.cached, second.cached) == (False, True)
+    assert (second.status, second.body, second.url, second.version) == (200, first.body, first.url, "HTTP/2.0")
+    assert second.headers.pairs() == HEADERS.pairs()
+    assert second.request.meta == {"mine": 1}
+    assert before <= second.received <= time.monotonic()
+    assert second.elapsed >= 0
+    await fetcher.close()
+
+
+async def test_it_outlives_the_process(file: Path) -> None:
+    for _ in range(2):
+        inner = Fake()
+        fetcher = CachingFetcher(inner, file)
+        assert (await fetcher.fetch(Request.to("http://a.example/"))).body == "<p>1 é</p>".encode()
+        await fetcher.close()
+    assert inner.fetched == []
+
+
+async def test_other_requests_are_other_pages(file: Path) -> None:
+    inner = Fake()
+    fetcher = CachingFetcher(inner, file)
+    url = "http://a.example/"
+    requests = [
+        Request.to(url),
+        Request.to(url + "?b"),
+        Request.to(url, method="POST"),
+        Request.to(url, method="POST", body=b"1"),
+        Request.to(url, salt="s"),
+    ]
+    bodies = {(await fetcher.fetch(request)).body for request in requests}
+    assert len(bodies) == 5
+    await fetcher.close()
+
+
+async def test_a_collision_of_fingerprints_replays_nothing(file: Path) -> None:
+    fetcher = CachingFetcher(Fake(), file)
+    await fetcher.fetch(Request.to("http://a.example/"))
+    with sqlite3.connect(file) as db:
+        db.execute("UPDATE responses SET url = 'http://b.example/'")
+    db.close()
+    assert not (await fetcher.fetch(Request.to("http://a.example/"))).cached
+    await fetcher.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "kept"), [(200, True), (302, True), (404, True), (429, False), (500, False), (503, False)]
+)
+async def test_what_another_try_may_mend_is_not_kept(status: int, kept: bool, file: Path) -> None:
+    inner = Fake(status)
+    fetcher = CachingFetcher(inner, file)
+    for _ in range(2):
+        await fetcher.fetch(Request.to("http://a.example/"))
+    assert len(inner.fetched) == (1 if kept else 2)
+    await fetcher.close()
+
+
+async def test_errors_pass_through(file: Path) -> None:
+    fetcher = CachingFetcher(Fake(0), file)
+    with pytest.raises(NetworkError, match="down"):
+        await fetcher.fetch(Request.to("http://a.example/"))
+    await fetcher.close()
+
+
+async def test_close_closes_the_inner_one_once(file: Path) -> None:
+    inner = Fake()
+    fetcher = CachingFetcher(inner, file)
+    await fetcher.fetch(Request.to("http://a.example/"))
+    await fetcher.close()
+    await fetcher.close()
+    assert inner.closed == 1
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("weft-cache")]
+
+
+@pytest.mark.parametrize("content", [b"this is not a database, but long enough to be taken for one" * 20])
+async def test_a_file_that_is_no_database(content: bytes, file: Path) -> None:
+    file.write_bytes(content)
+    fetcher = CachingFetcher(Fake(), file)
+    with pytest.raises(StoreError, match=r"cache\.sqlite is damaged.*delete it"):
+        await fetcher.fetch(Request.to("http://a.example/"))
+    await fetcher.close()
+
+
+@pytest.mark.parametrize("damage", ["body = x'00'", "headers = x'7b'"])
+async def test_a_damaged_row(damage: str, file: Path) -> None:
+    fetcher = CachingFetcher(Fake(), file)
+    await fetcher.fetch(Request.to("http://a.example/"))
+    with sqlite3.connect(file) as db:
+        db.execute(f"UPDATE responses SET {damage}")
+    db.close()
+    with pytest.raises(StoreError, match="delete it"):
+        await fetcher.fetch(Request.to("http://a.example/"))
+    await fetcher.close()
+
+
+async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    fetcher = CachingFetcher(Fake(), tmp_path / "none" / "cache.sqlite")
+    with pytest.raises(StoreError, match="can't be read or written"):
+        await fetcher.fetch(Request.to("http://a.example/"))
+    await fetcher.close()
+
+
+ANOTHER_PROCESS = """
+import asyncio, sys
+from pathlib import Path
+from weft.fetch.cache import CachingFetcher
+from weft.model import Headers, Request, Response
+
+class Fake:
+    async def fetch(self, request):
+        return Response(request=request, url=request.url, status=200, headers=Headers(), body=b"x" * 10_000)
+    async def close(self):
+        pass
+
+async def main(file, start):
+    fetcher = CachingFetcher(Fake(), Path(file))
+    for n in range(start, start + 30):
+        await fetcher.fetch(Request.to(f"http://a.example/{n}"))
+    await fetcher.close()
+
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+"""
+
+
+def test_several_processes_share_the_file(file: Path) -> None:
+    command = [sys.executable, "-c", ANOTHER_PROCESS, str(file)]
+    processes = [subprocess.Popen([*command, str(20 * n)]) for n in range(4)]
+    assert [process.wait(60) for process in processes] == [0, 0, 0, 0]
+    with sqlite3.connect(file) as db:
+        assert db.execute("SELECT count(*) FROM responses").fetchone() == (90,)
+    db.close()

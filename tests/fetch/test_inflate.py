@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import contextlib
+import gzip
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.fetch.inflate import Inflater, Overflow, inflaters
+
+
+def raw(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(data) + packer.flush()
+
+
+def inflate(coding: str, data: bytes, sizes: list[int], limit: int) -> bytes:
+    """Feeds ``data`` in pieces of ``sizes``, the last one being the rest."""
+    inflater = Inflater(coding, limit)
+    out = []
+    for size in sizes:
+        out.append(inflater.feed(data[:size]))
+        data = data[size:]
+    out.append(inflater.feed(data))
+    inflater.end()
+    return b"".join(out)
+
+
+@given(st.lists(st.binary(max_size=200), max_size=4), st.lists(st.integers(1, 50), max_size=10))
+def test_gzip_in_any_members_and_pieces(members: list[bytes], sizes: list[int]) -> None:
+    packed = b"".join(gzip.compress(member) for member in members)
+    whole = b"".join(members)
+    assert inflate("gzip", packed, sizes, len(whole)) == whole
+    if whole:
+        with pytest.raises(Overflow):
+            inflate("gzip", packed, sizes, len(whole) - 1)
+
+
+@given(st.binary(max_size=500), st.lists(st.integers(2, 50), max_size=10))
+def test_deflate_with_and_without_its_header(data: bytes, sizes: list[int]) -> None:
+    assert inflate("deflate", zlib.compress(data), sizes, len(data)) == data
+    assert inflate("deflate", raw(data), sizes, len(data)) == data
+
+
+@given(st.binary(min_size=1, max_size=200), st.integers(1, 20))
+def test_a_cut_is_noticed(data: bytes, missing: int) -> None:
+    packed = gzip.compress(data)
+    with pytest.raises(zlib.error):
+        inflate("gzip", packed[:-missing], [], 1000)
+
+
+@given(st.binary(min_size=1, max_size=200))
+def test_anything_else_is_refused_or_bounded(data: bytes) -> None:
+    for coding in ("gzip", "deflate"):
+        with contextlib.suppress(zlib.error, Overflow):
+            assert len(inflate(coding, data, [], 1000)) <= 1000
+
+
+@pytest.mark.parametrize(
+    ("header", "count"),
+    [("gzip", 1), ("X-GZIP", 1), ("deflate", 1), ("gzip,deflate", 2), ("identity", 0), ("utf-8", 0), ("", 0)],
+)
+def test_what_a_header_asks_for(header: str, count: int) -> None:
+    assert len(inflaters(header, 10)) == count
+
+
+@pytest.mark.parametrize("header", ["br", "gzip, zstd", "compress"])
+def test_what_can_not_be_undone(header: str) -> None:
+    with pytest.raises(ValueError, match="not supported"):
+        inflaters(header, 10)
