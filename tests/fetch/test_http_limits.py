@@ -32,7 +32,7 @@ async def test_a_body_of_exactly_the_limit(serve: Serve, make: MakeFetcher) -> N
 
 async def test_an_announced_body_is_not_even_read(serve: Serve, make: MakeFetcher) -> None:
     server = await serve(reply(response(b"x" * 70_000, length=10**15), then="stall"))
-    with pytest.raises(TooLarge, match="announced with 1000000000000000 bytes"):
+    with pytest.raises(TooLarge, match="1000000000000000 are announced"):
         await make().fetch(Request.to(server.url))
     await asyncio.wait_for(server.hung_up.wait(), 5)
 
@@ -52,10 +52,10 @@ async def test_an_endless_body(serve: Serve, make: MakeFetcher) -> None:
     await asyncio.wait_for(server.hung_up.wait(), 5)
 
 
-@pytest.mark.parametrize("coding", ["gzip", "br"])
+@pytest.mark.parametrize("coding", ["gzip", "x-gzip", "br"])
 async def test_a_bomb_takes_no_more_memory_than_the_limit(coding: str, serve: Serve, make: MakeFetcher) -> None:
     zeros = bytes(300 * MB)
-    bomb = gzip.compress(zeros, 1) if coding == "gzip" else brotli.compress(zeros, quality=1)
+    bomb = brotli.compress(zeros, quality=1) if coding == "br" else gzip.compress(zeros, 1)
     del zeros
     server = await serve(reply(response(bomb, f"Content-Encoding: {coding}")))
     fetcher = make(max_body=2 * MB)

@@ -23,11 +23,11 @@ from weft.testing.frontier_store import TICK, page
 
 T = TypeVar("T")
 
-HOSTS = st.sampled_from(["a.example", "b.example", "c.example"])
+HOSTS = st.sampled_from(["a.example", "b.example", "c.example", "d.example"])
 PACES = st.builds(Pace, st.sampled_from([0.0, 0.0, 0.5, 2.0]), st.sampled_from([0, 1, 1, 2, 3]))
 REQUESTS = st.builds(
     lambda number, host, priority: page(number, host, priority=priority),
-    st.integers(0, 15),
+    st.integers(0, 12),
     HOSTS,
     st.sampled_from([0, 0, -1, 1]),
 )
@@ -44,7 +44,8 @@ RULES = st.builds(
     max_pages=st.sampled_from([0, 0, 0, 8]),
     max_per_lane=st.sampled_from([0, 0, 0, 5]),
 )
-STEPS = st.sampled_from([1, 1, 2, 4, 4, 8, 15, 16, 17, 64]).map(lambda ticks: ticks * TICK)
+# Few different times, so that steps often end exactly where something is due.
+STEPS = st.sampled_from([TICK, 3 * TICK, 0.5, 0.5, 1.0, 2.0, 2.0, 8.0])
 WORKERS = st.sampled_from([0, 1])
 
 
@@ -143,7 +144,7 @@ class FrontierMachine(RuleBasedStateMachine):
             "touched": st.sampled_from([None, None, now, now, now - TICK, now - 1]),
             "pace": st.none() | st.none() | PACES,
         }
-        later = st.sampled_from([0.0, 0.0, 1.0, 4.0])
+        later = st.sampled_from([0.0, 0.0, 0.5, 2.0])
         return st.one_of(
             st.builds(Done, **shared, children=CHILDREN, items=ITEMS, size=st.integers(0, 9)),
             st.builds(Retry, **shared, after=later, counted=st.booleans()),
@@ -153,5 +154,5 @@ class FrontierMachine(RuleBasedStateMachine):
 
 TestFrontierModel = FrontierMachine.TestCase
 TestFrontierModel.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -6,18 +6,13 @@ import asyncio
 import contextlib
 import fcntl
 import random
-import signal
 import sqlite3
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, cast
 
 import pytest
 
-from weft.clock import Clock, SystemClock
 from weft.errors import StoreError, StoreTooNew
 from weft.frontier.base import Rules
 from weft.frontier.sqlite import Database, SqliteFrontier
@@ -26,8 +21,6 @@ from weft.model import Counts, Dead, Done, Outcome, Pace, Request, Retry
 from weft.testing.clock import FakeClock
 from weft.testing.frontier_contract import FrontierContract
 from weft.testing.frontier_store import EASY, HOST, drain, lanes, numbers, page, pages
-
-TREE = 3_000
 
 
 class SqliteStore:
@@ -38,8 +31,8 @@ class SqliteStore:
         self.clock = FakeClock()
         self._opened: list[SqliteFrontier | Database] = []
 
-    async def frontier(self, rules: Rules, clock: Clock | None = None) -> SqliteFrontier:
-        frontier = SqliteFrontier(self._database(), rules, clock or self.clock)
+    async def frontier(self, rules: Rules) -> SqliteFrontier:
+        frontier = SqliteFrontier(self._database(), rules, self.clock)
         self._opened.append(frontier)
         return frontier
 
@@ -79,38 +72,8 @@ class TestSqlite(FrontierContract):
     """Everything a frontier must do."""
 
 
-class TestProcesses:
-    """Real processes on one file, by the real clock."""
-
-    async def test_what_a_killed_process_had_is_free_at_once(self, store: SqliteStore) -> None:
-        patient = Rules(pace=EASY.pace, lease_seconds=1e6)
-        first = await store.frontier(patient, SystemClock())
-        second = await store.frontier(patient, SystemClock())
-        await first.put(pages(3))
-        with process("hold_three", store.path) as doomed:
-            assert doomed.stdout.readline() == b"leased\n"
-            assert await first.lease(9, "first") == []
-            doomed.send_signal(signal.SIGKILL)
-            doomed.wait()
-        leases = await second.lease(9, "second")
-        assert (numbers(leases), [lease.attempt for lease in leases]) == ([0, 1, 2], [2, 2, 2])
-        assert await second.counts() == Counts(leased=3)
-
-    async def test_two_processes_do_every_page_once(self, store: SqliteStore) -> None:
-        with process("hammer", store.path) as one, process("hammer", store.path) as other:
-            assert {one.stdout.readline(), other.stdout.readline()} == {b"ready\n"}
-            for each in (one, other):
-                each.stdin.write(b"go\n")
-                each.stdin.flush()
-            done = [int(number) for each in (one, other) for number in each.communicate()[0].split()]
-            assert (one.returncode, other.returncode) == (0, 0)
-        assert sorted(done) == list(range(TREE))
-        frontier, outbox = await store.frontier(EASY), await store.outbox()
-        assert await frontier.counts() == Counts(done=TREE, items=TREE, bytes=TREE)
-        items = await outbox.items(0, 2 * TREE)
-        assert len({item.id for item in items}) == TREE
-        assert sorted(int(item.json) for item in items) == list(range(TREE))
-        assert_consistent(store)
+class TestWorkers:
+    """Workers of one machine know of each other by the locks they hold."""
 
     async def test_a_closed_worker_is_gone(self, store: SqliteStore) -> None:
         first, second = await store.frontier(EASY), await store.frontier(EASY)
@@ -128,13 +91,6 @@ class TestProcesses:
             await second.lease(1, "w")
         await first.close()
         assert await second.lease(1, "w") == []
-
-    def test_a_new_file_may_be_opened_by_many_at_once(self, tmp_path: Path) -> None:
-        with ThreadPoolExecutor(8) as threads:
-            for number in range(20):
-                path = tmp_path / f"{number}.db"
-                for database in list(threads.map(lambda path: Database.open(path), [path] * 8)):
-                    database.close()
 
 
 class TestOpening:
@@ -348,53 +304,3 @@ def assert_consistent(store: SqliteStore) -> None:
                 " (SELECT count(*) FROM leases WHERE leases.lane = lanes.id) FROM lanes ORDER BY id"
             ).fetchall()
         )
-
-
-class Child(subprocess.Popen[bytes]):
-    stdin: IO[bytes]
-    stdout: IO[bytes]
-
-
-@contextlib.contextmanager
-def process(task: str, path: Path) -> Iterator[Child]:
-    """This file as a process of its own, with one of the tasks below."""
-    command = [sys.executable, __file__, task, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        try:
-            yield cast("Child", child)
-        finally:
-            child.kill()
-
-
-async def hold_three(path: Path) -> None:
-    frontier = SqliteFrontier(Database.open(path), Rules(pace=EASY.pace, lease_seconds=1e6))
-    assert len(await frontier.lease(3, "doomed")) == 3
-    print("leased", flush=True)
-    await asyncio.Event().wait()
-
-
-async def hammer(path: Path) -> None:
-    """Crawl a tree of pages: each has two children, and links to some that others have, too."""
-    print("ready", flush=True)
-    sys.stdin.readline()
-    frontier = SqliteFrontier(Database.open(path), Rules(pace=Pace(0.0, 8), ahead=0.0))
-
-    def numbered(number: int) -> Request:
-        return page(number, f"h{number % 11}.example")
-
-    await frontier.put([numbered(0)])
-    worker = f"worker-{random.SystemRandom().getrandbits(32)}"
-    while not (await frontier.counts()).finished:
-        outcomes = []
-        for lease in await frontier.lease(16, worker):
-            (number,) = numbers([lease])
-            links = (2 * number + 1, 2 * number + 2, number // 2, number + 1)
-            children = tuple(numbered(link) for link in links if link < TREE)
-            outcomes.append(Done(lease=lease, children=children, items=(b"%d" % number,), size=1))
-        assert await frontier.settle(outcomes) == set()
-        print(*numbers(outcome.lease for outcome in outcomes))
-    await frontier.close()
-
-
-if __name__ == "__main__":
-    asyncio.run({"hold_three": hold_three, "hammer": hammer}[sys.argv[1]](Path(sys.argv[2])))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +24,9 @@ def show(found: Sequence[Fate], standing: Standing) -> None:
             screen.line(f"  {text}")
         for text in fate.trace.detail.splitlines():
             screen.line(f"    {text}", "dim")
+        if fate.trace.state == "dead" and fate.trace.kind != "robots":
+            # What robots.txt forbids, it forbids again.
+            screen.line(f"  once more: weft retry {standing.name} --url {shlex.quote(fate.url)}")
 
 
 def print_data(found: Sequence[Fate], standing: Standing) -> None:
@@ -41,13 +44,7 @@ def _words(fate: Fate, standing: Standing) -> list[str]:
         case "dead":
             status = f", status {trace.status}" if trace.status else ""
             tries = number(trace.attempt, "try", "tries")
-            lines = [f" {moment(trace.at)}, after {tries}{status}", f"{trace.kind}: {trace.reason}"]
-            # What robots.txt forbids, it forbids again.
-            return (
-                lines
-                if trace.kind == "robots"
-                else [*lines, f"once more: weft retry {standing.name} --url '{fate.url}'"]
-            )
+            return [f" {moment(trace.at)}, after {tries}{status}", f"{trace.kind}: {trace.reason}"]
         case "delayed":
             return [
                 f": to be tried again at {moment(trace.due)}, after {number(trace.attempt, 'try', 'tries')}",
@@ -101,10 +98,9 @@ def _as_dict(fate: Fate, standing: Standing) -> dict[str, Any]:
     head, *rest = _words(fate, standing)
     return {
         "url": fate.url,
-        **{name: value for name, value in trace.items() if value not in ("", 0, 0.0) or name == "state"},
+        **trace,
         "request": None if request is None else msgspec.structs.asdict(request),
         "guesses": fate.guesses,
         "known_as": fate.known_as,
         "words": [fate.trace.state + head, *rest],
-        "asked": time.time(),
     }

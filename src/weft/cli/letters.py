@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from weft.assembly import Store
-from weft.cli.tables import Screen, moment, number, print_json, say
+from weft.cli.tables import Screen, ago, moment, number, print_json, say
 from weft.frontier.base import DeadLetter
 
 # What SQLite, and everything after it, takes as no limit.
@@ -38,7 +39,7 @@ def kinds_of(kinds: dict[str, int]) -> str:
 def _show_table(letters: Sequence[DeadLetter], screen: Screen) -> None:
     screen.table(
         ("when", "kind", "tries", "url", "reason"),
-        [(moment(each.at), each.kind, str(each.attempt), _asked(each), each.reason) for each in letters],
+        [(ago(time.time() - each.at), each.kind, str(each.attempt), _asked(each), each.reason) for each in letters],
         numbers=("tries",),
     )
 

@@ -45,14 +45,16 @@ def new(
 
 def _check(name: str) -> None:
     """Wrong names end the program as wrong usage."""
-    import importlib.util
+    import sys
+    import sysconfig
+    from importlib.machinery import PathFinder
 
     if not _name(name):
         raise typer.BadParameter(
             f"{name!r} can't be a spider's name: it is made of letters, digits, '-', '_' and '.', and names a file here"
         )
+    # The spider's folder is searched for modules first, so json.py in it would be taken for Python's own.
     module = name.partition(".")[0]
-    if not Path(f"{name}.py").exists() and importlib.util.find_spec(module) is not None:
-        raise typer.BadParameter(
-            f"{name}.py would hide Python's module {module!r} from the spider; choose another name"
-        )
+    installed = PathFinder.find_spec(module, [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])
+    if installed is not None or module in sys.stdlib_module_names or module == "weft":
+        raise typer.BadParameter(f"{name}.py would hide the Python module {module!r}; choose another name")

@@ -22,6 +22,7 @@ def retry(
     """
     import asyncio
     import contextlib
+    import shlex
 
     from weft import launch
     from weft.cli.crawls import choose, crawl_command, is_supervised, opened
@@ -44,7 +45,7 @@ def retry(
                     # A crawl that ended as it should would start anew; a stopped one goes on.
                     await store.ledger.note(state=State.STOPPED, reason="dead letters are back in line")
                 facts, kinds = await store.ledger.facts(), await store.inspector.dead_kinds()
-        command = " ".join(crawl_command(path.stem, facts))
+        command = shlex.join(crawl_command(path.stem, facts))
         if as_json:
             print_json({"crawl": path.stem, "revived": revived, "running": running, "dead": kinds, "command": command})
         elif revived:

@@ -79,7 +79,7 @@ class Show:
     def _crawl_and_kill(self, site: SiteProcess, folder: Path) -> Killed:
         self._head("The crawl", "and when a third is done, kill -9")
         child = self._start(self._command(site), folder)
-        killed = kill_at(child, folder, round(self._pages * _SHARE))
+        killed = kill_at(child, folder, round(self._pages * _SHARE), site)
         if sys.stderr.isatty() and not self._quiet:
             # The live view hid the cursor, and had no chance to bring it back.
             print("\x1b[?25h", file=sys.stderr)
@@ -136,7 +136,7 @@ class Show:
             _wait(self._start(words, folder))
 
     def _head(self, title: str, rest: str) -> None:
-        self._console.print(f"\n[bold cyan]{title}[/]" + (f"[dim]: {rest}[/]" if rest else ""))
+        self._console.print(f"\n[bold cyan]{title}[/]" + (f"[dim]: {rest}[/]" if rest else ""), soft_wrap=True)
 
     def _line(self, text: str, style: str = "") -> None:
         self._console.print(f"  {text}" if text else "", style=style or None, soft_wrap=True)

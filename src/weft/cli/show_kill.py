@@ -9,33 +9,40 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
 from weft import launch
+from weft.assembly import Store
 from weft.cli.crawls import opened
 from weft.engine.stats import Report
 from weft.errors import StoreError, WeftError
+from weft.model.url import fingerprint
+from weft.testing.site import SiteProcess
 
 _LOOK_SECONDS = 0.1
 _PATIENCE = 60.0
+# A page is settled within a moment of its answer, so what is not is among these.
+_LAST_REQUESTS = 500
 
 
 class Killed(msgspec.Struct, frozen=True):
-    """How a crawl stood when it was killed."""
+    """How a crawl stood when it was killed. ``in_flight``: host and path of what was asked for, but not settled."""
 
     processes: int
     done: int
     leased: int
+    in_flight: frozenset[tuple[str, str]]
 
 
-def kill_at(child: subprocess.Popen[bytes], folder: Path, pages: int) -> Killed:
+def kill_at(child: subprocess.Popen[bytes], folder: Path, pages: int, site: SiteProcess) -> Killed:
     """Let the crawl that ``child`` runs in ``folder`` do so many pages, then kill it and its workers with -9.
 
     :raises WeftError: it ended by itself, or does not get that far.
     """
     try:
-        return asyncio.run(_kill_at(child, folder, pages))
+        return asyncio.run(_kill_at(child, folder, pages, site))
     except BaseException:
         child.kill()
         raise
@@ -43,7 +50,7 @@ def kill_at(child: subprocess.Popen[bytes], folder: Path, pages: int) -> Killed:
         child.wait()
 
 
-async def _kill_at(child: subprocess.Popen[bytes], folder: Path, pages: int) -> Killed:
+async def _kill_at(child: subprocess.Popen[bytes], folder: Path, pages: int, site: SiteProcess) -> Killed:
     path = await _path(child, folder)
     async with opened(path) as store:
         began = time.monotonic()
@@ -58,7 +65,17 @@ async def _kill_at(child: subprocess.Popen[bytes], folder: Path, pages: int) -> 
                 os.kill(process, signal.SIGKILL)
         child.wait()
         counts = await store.frontier.counts()
-        return Killed(len(processes), counts.done, counts.leased)
+        return Killed(len(processes), counts.done, counts.leased, await _in_flight(store, site))
+
+
+async def _in_flight(store: Store, site: SiteProcess) -> frozenset[tuple[str, str]]:
+    """Of the last requests the site has seen, those whose pages are still leased."""
+    found = set()
+    for record in site.records()[-_LAST_REQUESTS:]:
+        url = f"{site.site.scheme}://{record.host}:{urlsplit(site.url).port}{record.path}"
+        if (await store.inspector.trace(fingerprint(url))).state == "leased":
+            found.add((record.host, record.path))
+    return frozenset(found)
 
 
 async def _path(child: subprocess.Popen[bytes], folder: Path) -> Path:

@@ -5,7 +5,7 @@ it hands over the head and up to 64 KB of the body in one await, and it is the o
 the size limit, or at once when a fetch is cancelled in the middle of a body. So every response is
 streamed, and a page of usual size takes two awaits, of which only the first one waits.
 
-What the library leaves to us: the size limit, gzip and deflate (``inflate``), the meaning of its
+What the library leaves to us: the size limit, some content codings (``inflate``), the meaning of its
 errors (``http_errors``), and header values that are not ASCII (``mirror``). What it can't do: a
 fetch that is cancelled before its head arrived returns at once, but its exchange runs on in the
 background until the host answers or the total timeout ends it.
@@ -14,7 +14,7 @@ background until the host answers or the total timeout ends it.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from pyreqwest.bytes import Bytes
     from pyreqwest.request import StreamRequest
     from pyreqwest.response import Response as Answer
-
-    _Read = Callable[[int], Awaitable[Bytes | None]]
 
 _DEFAULT_HEADERS: Final = {
     "accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
@@ -94,8 +92,19 @@ class HttpFetcher:
         try:
             async with self._prepare(request) as answer:
                 received = monotonic()
-                body, inflated = await self._read(request, answer)
-                pairs = await self._pairs(answer)
+                announced, encoding = _about_body(answer)
+                piece = await answer.body_reader.read(_PIECE)
+                inflated = False
+                if piece is not None and len(piece) == announced < _PIECE and encoding is None:
+                    body = piece.to_bytes()
+                    if announced > self._max_body:
+                        raise self._too_large(request, f"it has {announced}")
+                else:
+                    body, inflated = await self._read(request, answer, piece, announced, encoding)
+                try:
+                    pairs = tuple(answer.headers.items())
+                except ValueError:  # one is not ASCII
+                    pairs = await self._readable(answer)
         except PyreqwestError as error:
             proxy = request.proxy or self._proxy
             raise explain(error, request, proxy, monotonic() - started, self._timeouts) from error
@@ -141,56 +150,50 @@ class HttpFetcher:
         cookies = {cookie.name: cookie.value for cookie in jar} | request.cookies
         return "; ".join(f"{name}={value}" for name, value in cookies.items())
 
-    async def _read(self, request: Request, answer: Answer) -> tuple[bytes, bool]:
-        """The whole body, and whether it was decompressed here."""
-        announced, encoding = _about_body(answer)
+    async def _read(
+        self, request: Request, answer: Answer, piece: Bytes | None, announced: int, encoding: str | None
+    ) -> tuple[bytes, bool]:
+        """The whole of a body that begins with ``piece``, and whether it was decompressed here."""
         if announced > self._max_body and request.method != "HEAD" and answer.status not in _BODILESS:
-            raise self._too_large(request, f"the body is announced with {announced} bytes")
-        read = answer.body_reader.read
-        piece = await read(_PIECE)
+            raise self._too_large(request, f"{announced} are announced")
         if piece is None:
             return b"", False
-        whole = len(piece) == announced < _PIECE
+        read = answer.body_reader.read
         if encoding is not None:
             try:
                 stages = inflaters(encoding, self._max_body)
                 if stages:
-                    return await _inflate(piece, stages, None if whole else read), True
+                    return await _inflate(piece, stages, read), True
             except Overflow as error:
-                raise self._too_large(request, "the decompressed body goes on after that") from error
+                raise self._too_large(request, "there are more when decompressed") from error
             except (ValueError, zlib.error) as error:
                 raise BadResponse(f"{request.url}: the body does not decode as {encoding}: {error}") from error
-        if whole:
-            return piece.to_bytes(), False
         pieces = []
         size = 0
         while piece is not None:
             pieces.append(piece)
             size += len(piece)
             if size > self._max_body:
-                raise self._too_large(request, "the body goes on after that")
+                raise self._too_large(request, "there are more")
             piece = await read(_PIECE)
         return pieces[0].to_bytes() if len(pieces) == 1 else b"".join(pieces), False
 
-    async def _pairs(self, answer: Answer) -> tuple[tuple[str, str], ...]:
+    async def _readable(self, answer: Answer) -> tuple[tuple[str, str], ...]:
+        """The headers whose values are ASCII, and of a redirect its target in any case."""
         headers = answer.headers
-        try:
-            return tuple(headers.items())
-        except ValueError:  # a value is not ASCII: keep those that are, and of a redirect its target in any case
-            redirect = 300 <= answer.status < 400
         pairs: list[tuple[str, str]] = []
         for name in dict.fromkeys(headers.keys()):
             try:
                 pairs += [(name, value) for value in headers.getall(name)]
             except ValueError:
                 direct = self._clients.through("")
-                if redirect and name == "location" and direct is not None:
+                if name == "location" and 300 <= answer.status < 400 and direct is not None:
                     target = await read_value(direct, headers, name)
                     pairs += [(name, target)] if target else []
         return tuple(pairs)
 
     def _too_large(self, request: Request, why: str) -> TooLarge:
-        return TooLarge(f"{request.url}: larger than max_body={self._max_body} bytes: {why}")
+        return TooLarge(f"{request.url}: the body is larger than max_body={self._max_body} bytes: {why}")
 
 
 def _about_body(answer: Answer) -> tuple[int, str | None]:
@@ -203,7 +206,7 @@ def _about_body(answer: Answer) -> tuple[int, str | None]:
     return int(length) if length is not None and length.isdecimal() else -1, encoding
 
 
-async def _inflate(piece: Bytes, stages: Sequence[Inflater], read: _Read | None) -> bytes:
+async def _inflate(piece: Bytes, stages: list[Inflater], read: Callable[[int], Awaitable[Bytes | None]]) -> bytes:
     """The body that begins with ``piece`` and goes on with what ``read`` gives, decompressed."""
     pieces = []
     following: Bytes | None = piece
@@ -212,7 +215,7 @@ async def _inflate(piece: Bytes, stages: Sequence[Inflater], read: _Read | None)
         for stage in stages:
             data = stage.feed(data)
         pieces.append(data)
-        following = await read(_PIECE) if read is not None else None
+        following = await read(_PIECE)
     for stage in stages:
         stage.end()
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    return b"".join(pieces)

@@ -100,8 +100,7 @@ class Clients:
             .no_proxy()
             .follow_redirects(False)
             .referer(False)
-            .gzip(False)
-            .deflate(False)
+            .deflate(False)  # see weft.fetch.inflate
             .default_headers(self._headers)
             .timeout(total)
             .connect_timeout(connect)

@@ -52,7 +52,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     pace: Pace = Pace(0.5, 1)
     probe: bool = False
     lease_seconds: float = 60.0
-    ahead: float = 0.05
+    ahead: float = 0.2
     max_losses: int = 8
     max_pages: int = 0
     max_per_lane: int = 0

@@ -288,6 +288,17 @@ class HoldContract:
         clock.advance(TICK)
         assert len(await frontier.lease(1, "w")) == 1
 
+    async def test_a_hold_does_not_shorten_the_delay(self, store: Store) -> None:
+        frontier, clock = await store.frontier(one_at_a_time(20.0)), store.clock
+        await frontier.put(pages(2))
+        (lease,) = await frontier.lease(1, "w")
+        await frontier.settle([Done(lease=lease, touched=clock.monotonic())])
+        await frontier.hold(HOST, 5, "Retry-After")
+        clock.advance(20 - TICK)
+        assert await frontier.lease(1, "w") == []
+        clock.advance(TICK)
+        assert len(await frontier.lease(1, "w")) == 1
+
     async def test_a_host_can_be_held_before_anything_of_it_is_known(self, store: Store) -> None:
         frontier = await store.frontier(EASY)
         await frontier.hold(HOST, 10, "by the operator")

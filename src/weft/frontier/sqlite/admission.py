@@ -12,6 +12,9 @@ from weft.model import Request
 
 # Lane ids are looked up for every admitted request; a broad crawl has more hosts than are worth keeping.
 _MOST_LANES_KEPT = 100_000
+# When recent fingerprints are moved to the others.
+_FEWEST_MOVED = 50_000
+_SHARE_MOVED = 16
 
 _IDS = msgspec.json.Decoder(list[int])
 _NAMED = msgspec.json.Decoder(dict[str, int])
@@ -33,7 +36,9 @@ class Admission:
         # In order of the tree they go into: neighbours share its pages.
         candidates = str(sorted(by_fingerprint))
         (fresh,) = db.execute(
-            "SELECT json_group_array(value) FROM json_each(?) WHERE value NOT IN (SELECT fp FROM seen)", (candidates,)
+            "SELECT json_group_array(value) FROM json_each(?)"
+            " WHERE value NOT IN (SELECT fp FROM recent) AND value NOT IN (SELECT fp FROM seen)",
+            (candidates,),
         ).fetchone()
         new = set(_IDS.decode(fresh))
         if not new:
@@ -44,8 +49,9 @@ class Admission:
         if self._rules.max_per_lane:
             admitted, names = self._within_room(db, admitted, names, lanes)
             fresh = str(sorted(fp for fp, _ in admitted))
-        db.execute("INSERT INTO seen SELECT value FROM json_each(?)", (fresh,))
+        db.execute("INSERT INTO recent SELECT value FROM json_each(?)", (fresh,))
         self._enqueue(db, admitted, [lanes[name] for name in names])
+        self._move_recent(db)
         return len(admitted)
 
     def forget(self) -> None:
@@ -73,7 +79,16 @@ class Admission:
             " FROM json_each(?) WHERE lanes.id = (value ->> 0)",
             (msgspec.json.encode(list(totals.items())).decode(),),
         )
-        db.execute("UPDATE tally SET pending = pending + ?1, seq = seq + ?1", (len(rows),))
+        db.execute("UPDATE tally SET pending = pending + ?1, seq = seq + ?1, recent = recent + ?1", (len(rows),))
+
+    @staticmethod
+    def _move_recent(db: sqlite3.Connection) -> None:
+        """Once there are enough of them: the more are seen, the more it takes for two to share a page."""
+        seen, recent = db.execute("SELECT seq, recent FROM tally").fetchone()
+        if recent >= max(_FEWEST_MOVED, seen // _SHARE_MOVED):
+            db.execute("INSERT INTO seen SELECT fp FROM recent ORDER BY fp")
+            db.execute("DELETE FROM recent")
+            db.execute("UPDATE tally SET recent = 0")
 
     def lane_ids(self, db: sqlite3.Connection, names: set[str], now: float) -> dict[str, int]:
         """The lanes of these names; those that are not there are made."""

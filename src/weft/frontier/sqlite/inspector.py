@@ -32,7 +32,10 @@ class SqliteInspector:
 
 
 def _trace(db: sqlite3.Connection, fp: int) -> Trace:
-    if db.execute("SELECT 1 FROM seen WHERE fp = ?", (fp,)).fetchone() is None:
+    if (
+        db.execute("SELECT 1 FROM seen WHERE fp = ?1 UNION SELECT 1 FROM recent WHERE fp = ?1", (fp,)).fetchone()
+        is None
+    ):
         return Trace(state="unknown")
     # The queue is in order of lanes, not of fingerprints: this one looks through it.
     for look in (_leased, _delayed, _buried, _done, _pending):

@@ -1,6 +1,9 @@
 """The layout of a crawl's file.
 
     seen     fp                           every request ever admitted: 64-bit fingerprints, clustered
+    recent   fp                           the latest of them. Fingerprints fall all over the tree, so
+                                          each one inserted rewrites a page of its own; gathered here
+                                          and moved in bulk, many share a page
     lanes    id, name, due, pace, …       one row a host; only those that can give something now are
                                           in the index ``lanes_ready``, so idle hosts cost nothing
     queue    (lane, rank, seq) → record   pending requests, clustered in the order they are handed out
@@ -28,6 +31,7 @@ APPLICATION = 0x57656674  # "Weft": SQLite's mark of whose file it is
 
 SCHEMA = """
 CREATE TABLE seen (fp INTEGER PRIMARY KEY);
+CREATE TABLE recent (fp INTEGER PRIMARY KEY);
 CREATE TABLE lanes (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE,
     due REAL NOT NULL, delay REAL NOT NULL, cap INTEGER NOT NULL,
@@ -68,8 +72,9 @@ CREATE TABLE memo (key TEXT PRIMARY KEY, value BLOB NOT NULL, until REAL NOT NUL
 CREATE TABLE workers (id TEXT PRIMARY KEY, at REAL NOT NULL, report TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE tally (
     pending INTEGER NOT NULL, leased INTEGER NOT NULL, delayed INTEGER NOT NULL, done INTEGER NOT NULL,
-    dead INTEGER NOT NULL, items INTEGER NOT NULL, bytes INTEGER NOT NULL, seq INTEGER NOT NULL
+    dead INTEGER NOT NULL, items INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    seq INTEGER NOT NULL, recent INTEGER NOT NULL
 );
-INSERT INTO tally VALUES (0, 0, 0, 0, 0, 0, 0, 0);
+INSERT INTO tally VALUES (0, 0, 0, 0, 0, 0, 0, 0, 0);
 CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """

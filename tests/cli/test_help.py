@@ -1,0 +1,39 @@
+"""The list of commands, and how fast it comes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.cli.conftest import Weft
+
+COMMANDS = ["new", "crawl", "worker", "status", "why", "retry", "export", "shell", "fetch", "demo"]
+HEAVY = "asyncio, msgspec, rich, uvloop, pyreqwest, selectolax, sqlite3, weft.assembly, weft.spider"
+
+
+def test_help_lists_all_commands_in_order(weft: Weft) -> None:
+    told = weft("--help")
+    assert told.code == 0
+    lines = told.out.partition("Commands:")[2].split("\n")
+    assert [line.split()[0] for line in lines if line.strip()] == COMMANDS
+
+
+def test_every_command_explains_itself(weft: Weft) -> None:
+    for command in COMMANDS:
+        told = weft(command, "--help")
+        assert told.code == 0
+        assert told.out.startswith(f"Usage: weft {command} ")
+
+
+def test_commands_import_what_they_need_when_they_run() -> None:
+    code = (
+        "import sys, weft; known = set(sys.modules); import weft.cli.app\n"
+        f"print(*({{*'{HEAVY}'.split(', ')}} & (sys.modules.keys() - known)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_an_unknown_command_is_wrong_usage(weft: Weft) -> None:
+    assert weft("spin").code == 2
+    assert weft("status", "--nope").code == 2

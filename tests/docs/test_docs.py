@@ -1,0 +1,189 @@
+"""What the documentation says is so: its code runs, its commands exist, its links lead somewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from tests.docs.blocks import KINDS, ROOT, SITE, Block, blocks, commands, markers, missing, pages, weft_words
+from weft import config
+from weft.cli.app import app
+from weft.cli.options import pairs
+from weft.spider.load import load_spider
+from weft.testing.crawls import crawl
+from weft.testing.site import Site, SiteProcess
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    """Host and port of the site that the pages speak of."""
+    with SiteProcess(Site()) as process:
+        yield process.url.removeprefix("http://").rstrip("/")
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", pages(), ids=_name)
+def test_the_code(page: Path, tmp_path: Path, site: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All blocks of a page, from top to bottom, in one folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = list(blocks(page))
+    assert len([block for block in found if block.kind]) == markers(page), "a test comment is above no block"
+    for block in found:
+        assert block.kind in {"", *KINDS}, f"{block.where}: no such test: {block.kind}"
+        try:
+            _look(block)
+            if block.kind:
+                _TESTS[block.kind, block.language](block, tmp_path, site)
+        except Exception as error:
+            error.add_note(f"in {block.where}")
+            raise
+
+
+def _look(block: Block) -> None:
+    """What can be said of a block without running it."""
+    match block.language:
+        case "python" if block.kind != "replace":
+            compile(block.text, block.where, "exec")
+        case "console":
+            for command in commands(block):
+                for words in weft_words(command.line):
+                    _parse(words)
+        case "toml":
+            config.load(tomllib.loads(block.text), {}, folder=Path("nowhere"), environment={})
+
+
+def _parse(words: list[str]) -> None:
+    """Read a command line as ``weft`` would, without doing what it says."""
+    if not words or words[0] in ("--version", "--help"):
+        return
+    commands: dict[str, Any] = _group().commands
+    assert words[0] in commands, f"there is no command weft {words[0]}"
+    if "--help" in words:
+        return
+    given = commands[words[0]].make_context(words[0], words[1:]).params
+    config.load({}, pairs(given.get("settings") or [], "-s"), folder=Path("nowhere"), environment={})
+
+
+@functools.cache
+def _group() -> Any:
+    return typer.main.get_command(app)
+
+
+def _crawl(block: Block, folder: Path, site: str) -> None:
+    options = dict(block.options)
+    file = folder / options.pop("file", f"line{block.line}.py")
+    file.write_text(block.text.replace(SITE, site))
+    spider = load_spider(file)
+    if start := options.pop("start", ""):
+        spider.start_urls = (f"http://{site}{start}",)
+    spider.set_args(pairs(options.pop("args", "").split(",") if "args" in block.options else [], "args"))
+    crawled = asyncio.run(crawl(spider, folder / f"line{block.line}", delay=0.0, robots=True))
+    came = {"items": len(crawled.items), "pages": crawled.counts.done, "dead": crawled.counts.dead}
+    assert crawled.ending.state == "finished"
+    expected = {"dead": "0", **options}
+    assert {name: came[name] for name in expected} == {name: int(value) for name, value in expected.items()}, crawled
+
+
+def _execute(block: Block, folder: Path, site: str) -> None:
+    exec(compile(block.text.replace(SITE, site), block.where, "exec"), {"__name__": "block"})
+
+
+def _call_tests(block: Block, folder: Path, site: str) -> None:
+    names: dict[str, Any] = {"__name__": "block"}
+    exec(compile(block.text.replace(SITE, site), block.where, "exec"), names)
+    tests = [value for name, value in names.items() if name.startswith("test_")]
+    assert tests
+    for each in tests:
+        given = {"tmp_path": folder / each.__name__} if "tmp_path" in inspect.signature(each).parameters else {}
+        result = each(**given)
+        if inspect.isawaitable(result):
+            asyncio.run(_awaited(result))
+
+
+async def _awaited(result: Any) -> None:
+    await result
+
+
+def _write(block: Block, folder: Path, site: str) -> None:
+    _file(block, folder).write_text(block.text.replace(SITE, site))
+
+
+def _replace(block: Block, folder: Path, site: str) -> None:
+    file = _file(block, folder)
+    lines = file.read_text().splitlines()
+    for new in block.text.splitlines():
+        at = [number for number, line in enumerate(lines) if line.split()[:1] == new.split()[:1]]
+        assert len(at) == 1, f"{new.split()[0]} begins {len(at)} lines of {file.name}"
+        lines[at[0]] = new
+    file.write_text("\n".join(lines) + "\n")
+
+
+def _file(block: Block, folder: Path) -> Path:
+    (name,) = block.options
+    return folder / name
+
+
+def _run(block: Block, folder: Path, site: str) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
+    environment |= {"PATH": path, "WEFT_DELAY": block.options.get("delay", "0")}
+    for command in commands(block):
+        done = subprocess.run(
+            ["bash", "-c", command.line.replace(SITE, site)],
+            cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        printed = (done.stdout + done.stderr).replace(site, SITE)
+        assert done.returncode == int(block.options.get("exit", "0")), f"{command.line}\n{printed}"
+        for stream in (done.stdout, done.stderr):
+            stream = stream.replace(site, SITE)
+        lost = missing(command.shown, printed, loose="loose" in block.options)
+        assert not lost, f"{command.line}\ndid not print\n{lost}\nbut\n{printed}"
+
+
+_TESTS: dict[tuple[str, str], Callable[[Block, Path, str], None]] = {
+    ("crawl", "python"): _crawl,
+    ("run", "python"): _execute,
+    ("run", "console"): _run,
+    ("tests", "python"): _call_tests,
+    ("file", "python"): _write,
+    ("file", "toml"): _write,
+    ("replace", "python"): _replace,
+}
+
+_link = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_heading = re.compile(r"^#+ +(.*?) *#*$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", pages(), ids=_name)
+def test_the_links(page: Path) -> None:
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for link in _link.findall(text):
+        if re.match(r"\w+:", link):
+            continue
+        target, _, anchor = link.partition("#")
+        there = (page.parent / target).resolve() if target else page
+        assert there.exists(), f"{link} leads nowhere"
+        if anchor:
+            assert anchor in _anchors(there), f"{link}: there is no such heading"
+
+
+def _anchors(page: Path) -> set[str]:
+    """Headings as the web forges spell them in links."""
+    headings = _heading.findall(page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
