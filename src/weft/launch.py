@@ -25,7 +25,7 @@ from weft.engine.states import State
 from weft.engine.supervisor import Crew, Supervisor
 from weft.errors import StoreError, WeftError
 from weft.fetch.base import Fetcher
-from weft.model import Counts, Request
+from weft.model import Counts, Pace, Request
 from weft.model.url import host_of, hostname_of
 from weft.policy.scope import is_private_host
 from weft.sinks.base import Sink
@@ -99,11 +99,22 @@ async def open_crawl(path: Path, settings: Settings, *, fresh: bool, resume: boo
         facts, counts = await store.ledger.facts(), await store.frontier.counts()
         state = State(facts.get("state", State.RUNNING))
         if not state.ended or (resume and not counts.finished):
+            await _keep_pace(store, facts.get("pace", ""), settings.rules.pace)
             return Opened(store, facts.get("state") is not None, counts)
         former = state.value if state is State.FINISHED else facts.get("reason", state.value)
         await store.frontier.close()
         remove_crawl(path)
-    return Opened(assembly.open_store(path, settings.rules), False, Counts(), former)
+    store = assembly.open_store(path, settings.rules)
+    await _keep_pace(store, "", settings.rules.pace)
+    return Opened(store, False, Counts(), former)
+
+
+async def _keep_pace(store: Store, noted: str, pace: Pace) -> None:
+    """Lanes remember their pace. If the crawl's own was changed since, change it in those that had it."""
+    former = msgspec.json.decode(noted, type=Pace) if noted else pace
+    if former != pace:
+        await store.inspector.repace(former, pace)
+    await store.ledger.note(pace=msgspec.json.encode(pace).decode())
 
 
 def remove_crawl(path: Path) -> None:
@@ -116,15 +127,16 @@ def remove_crawl(path: Path) -> None:
             file.unlink(missing_ok=True)
 
 
-async def start_of(spider: Spider, store: Store) -> tuple[frozenset[str], AsyncIterator[Request]]:
-    """The private hosts that the crawl may visit because it starts there, and the start requests.
+async def start_hosts(store: Store) -> frozenset[str]:
+    """The private hosts that the crawl may visit because it started there."""
+    return frozenset((await store.ledger.facts()).get("start_hosts", "").split())
 
-    On a crawl that goes on, the hosts are those it began with.
-    """
+
+async def start_of(spider: Spider, store: Store) -> tuple[frozenset[str], AsyncIterator[Request]]:
+    """:func:`start_hosts`, found among the first of the start requests; and all of these."""
     stream = spider.start_requests()
-    facts = await store.ledger.facts()
-    if facts.get("seeded") == "yes":
-        return frozenset(facts.get("start_hosts", "").split()), stream
+    if (await store.ledger.facts()).get("seeded") == "yes":
+        return await start_hosts(store), stream
     first: list[Request] = []
     async for request in stream:
         first.append(request)

@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from tests.crawl.conftest import SPIDER, Project, wait_for
-from weft.testing.site import Site, SiteProcess, fetches
+from weft.testing.site import Site, SiteProcess, fetches, gaps
 
 CRAWL = ("crawl", "spider.py", "-o", "out.jsonl")
 
@@ -191,3 +191,15 @@ def test_orders(project: Project, order: str) -> None:
     depths = [row["depth"] for row in project.rows()]
     assert len(depths) == 40
     assert (depths == sorted(depths)) is (order == "fifo"), "first in first out is breadth first"
+
+
+def test_a_new_delay_holds_for_a_resumed_crawl(project: Project) -> None:
+    with SiteProcess(Site(pages=2000)) as site:
+        process = project.start(*CRAWL, START=site.url + "p/0")
+        wait_for(site, 200)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        before = len(site.records())
+        slow = ("-s", "delay=0.2", "-s", "per_host=1", "-s", "max_seconds=1.5")
+        assert project.run(*CRAWL, *slow, START=site.url + "p/0").returncode == 0
+        assert min(gaps(site.records()[before:])["127.77.0.1"]) >= 0.2

@@ -129,7 +129,7 @@ async def _work(spider: Spider, settings: Settings, path: Path, tied: bool) -> i
     fetcher = assembly.fetcher_for(settings, launch.FOLDER)
     signals = _Signals()
     try:
-        hosts, _ = await launch.start_of(spider, store)
+        hosts = await launch.start_hosts(store)
         member = assembly.member_for(spider, settings, store, fetcher, hosts)
         signals.listen_plain(member.drain, member.stop)
         if tied:

@@ -223,5 +223,8 @@ class Inspector(Protocol):
     async def dead_kinds(self) -> dict[str, int]:
         """How many dead letters there are of each kind."""
 
+    async def repace(self, old: Pace, new: Pace) -> int:
+        """Let all lanes that go at the pace ``old`` go at ``new``; returns how many."""
+
     async def revive(self, kind: str = "", url: str = "") -> int:
         """Put dead letters back into their lanes as if never tried: of one kind, one URL, or all."""

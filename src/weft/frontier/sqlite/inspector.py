@@ -27,6 +27,9 @@ class SqliteInspector:
     async def dead_kinds(self) -> dict[str, int]:
         return await self._database.read(_dead_kinds)
 
+    async def repace(self, old: Pace, new: Pace) -> int:
+        return await self._database.write(_repace, old, new)
+
     async def revive(self, kind: str = "", url: str = "") -> int:
         return await self._database.write(_revive, kind, url)
 
@@ -146,6 +149,12 @@ def _dead(db: sqlite3.Connection, limit: int, kind: str) -> list[DeadLetter]:
 
 def _dead_kinds(db: sqlite3.Connection) -> dict[str, int]:
     return dict(db.execute("SELECT kind, count(*) FROM dead GROUP BY kind ORDER BY 2 DESC").fetchall())
+
+
+def _repace(db: sqlite3.Connection, old: Pace, new: Pace) -> int:
+    return db.execute(
+        "UPDATE lanes SET delay = ?, cap = ? WHERE delay = ? AND cap = ?", (new.delay, new.limit, old.delay, old.limit)
+    ).rowcount
 
 
 def _revive(db: sqlite3.Connection, kind: str, url: str) -> int:
