@@ -5,6 +5,7 @@ A comment above a block says how it is tested::
     <!-- test: crawl items=200 -->   python: a spider in full, crawled; these numbers must come out
     <!-- test: run -->               python: executed; what it asserts must hold
                                      console: its commands are run, and print what is shown
+                                     pycon: the same with what is typed into ``weft shell``
     <!-- test: tests -->             python: every function test_… in it is called
     <!-- test: file shop.py -->      any: written to that file, for the blocks that follow
     <!-- test: replace shop.py -->   any: its lines take the place of those that begin with the same word
@@ -33,6 +34,7 @@ _CHANGING: Final = (
     (re.compile(r"\d\d:\d\d:\d\d(?=,)"), "TIME"),
     (re.compile(r"\b(?:now|(?:in )?[\d.,]+ (?:ms|s|min|h|days)(?: ago)?)(?=\W|$)"), "SPAN"),
 )
+_comment: Final = re.compile(r"\s+# .*")
 _numbers: Final = re.compile(r"\d[\d.,]*")
 
 
@@ -83,13 +85,25 @@ def markers(page: Path) -> int:
 
 
 def commands(block: Block) -> list[Command]:
+    """The commands of a console block: the lines after a ``$`` or, where there is none, all of them."""
+    prompt = "$ " if block.text.startswith("$ ") else ""
     found: list[Command] = []
     for line in block.text.replace("\\\n", "").splitlines():
-        if line.startswith("$ "):
-            found.append(Command(line[2:], []))
+        if line.startswith(prompt):
+            found.append(Command(_comment.sub("", line[len(prompt) :]), []))
         elif found:
             found[-1].shown.append(line)
     return found
+
+
+def typed(block: Block) -> Command:
+    """What a pycon block has after its prompts, and what it shows."""
+    lines = block.text.splitlines()
+    prompts = (">>> ", "... ")
+    return Command(
+        "".join(line[4:] + "\n" for line in lines if line.startswith(prompts)),
+        [line for line in lines if not line.startswith(prompts)],
+    )
 
 
 def weft_words(line: str) -> Iterator[list[str]]:

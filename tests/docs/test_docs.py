@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from tests.docs.blocks import KINDS, ROOT, SITE, Block, blocks, commands, markers, missing, pages, weft_words
+from tests.docs.blocks import KINDS, ROOT, SITE, Block, blocks, commands, markers, missing, pages, typed, weft_words
 from weft import config
 from weft.cli.app import app
 from weft.cli.options import pairs
@@ -90,8 +90,9 @@ def _crawl(block: Block, folder: Path, site: str) -> None:
     file = folder / options.pop("file", f"line{block.line}.py")
     file.write_text(block.text.replace(SITE, site))
     spider = load_spider(file)
-    if start := options.pop("start", ""):
-        spider.start_urls = (f"http://{site}{start}",)
+    start = options.pop("start", "/shop/")
+    if "start" in block.options or not all(site in url for url in spider.start_urls):
+        spider.start_urls = (f"http://{site}{start}",)  # a site of the wide world is left in peace
     spider.set_args(pairs(options.pop("args", "").split(",") if "args" in block.options else [], "args"))
     crawled = asyncio.run(crawl(spider, folder / f"line{block.line}", delay=0.0, robots=True))
     came = {"items": len(crawled.items), "pages": crawled.counts.done, "dead": crawled.counts.dead}
@@ -106,6 +107,8 @@ def _execute(block: Block, folder: Path, site: str) -> None:
 
 def _call_tests(block: Block, folder: Path, site: str) -> None:
     names: dict[str, Any] = {"__name__": "block"}
+    for file in folder.glob("*.py"):
+        sys.modules.pop(file.stem, None)  # another page may have a file of this name
     exec(compile(block.text.replace(SITE, site), block.where, "exec"), names)
     tests = [value for name, value in names.items() if name.startswith("test_")]
     assert tests
@@ -140,26 +143,35 @@ def _file(block: Block, folder: Path) -> Path:
 
 
 def _run(block: Block, folder: Path, site: str) -> None:
+    for command in commands(block):
+        _shell(block, command.line, command.shown, folder, site)
+
+
+def _type(block: Block, folder: Path, site: str) -> None:
+    told = typed(block)
+    _shell(block, f"weft shell --plain http://{SITE}{block.options['at']}", told.shown, folder, site, told.line)
+
+
+def _shell(block: Block, line: str, shown: list[str], folder: Path, site: str, typed: str = "") -> None:
+    """Run a line as a user would, and see that it prints what is shown."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
     environment |= {"PATH": path, "WEFT_DELAY": block.options.get("delay", "0")}
-    for command in commands(block):
-        done = subprocess.run(
-            ["bash", "-c", command.line.replace(SITE, site)],
-            cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        printed = (done.stdout + done.stderr).replace(site, SITE)
-        assert done.returncode == int(block.options.get("exit", "0")), f"{command.line}\n{printed}"
-        for stream in (done.stdout, done.stderr):
-            stream = stream.replace(site, SITE)
-        lost = missing(command.shown, printed, loose="loose" in block.options)
-        assert not lost, f"{command.line}\ndid not print\n{lost}\nbut\n{printed}"
+    done = subprocess.run(
+        ["bash", "-c", line.replace(SITE, site)], input=typed.replace(SITE, site),
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    printed = (done.stdout + done.stderr).replace(site, SITE).replace(">>> ", "")
+    assert done.returncode == int(block.options.get("exit", "0")), f"{line}\n{printed}"
+    lost = missing(shown, printed, loose="loose" in block.options)
+    assert not lost, f"{line}\ndid not print\n{lost}\nbut\n{printed}"
 
 
 _TESTS: dict[tuple[str, str], Callable[[Block, Path, str], None]] = {
     ("crawl", "python"): _crawl,
     ("run", "python"): _execute,
     ("run", "console"): _run,
+    ("run", "pycon"): _type,
     ("tests", "python"): _call_tests,
     ("file", "python"): _write,
     ("file", "toml"): _write,

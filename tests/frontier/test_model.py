@@ -8,13 +8,14 @@ import tempfile
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest import mock
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from weft.frontier.base import Rules
-from weft.frontier.sqlite import Database, SqliteFrontier
+from weft.frontier.sqlite import Database, SqliteFrontier, admission
 from weft.frontier.sqlite.shelves import SqliteOutbox
 from weft.model import Dead, Done, Lease, Outcome, Pace, Request, Retry
 from weft.testing.clock import FakeClock
@@ -52,8 +53,13 @@ WORKERS = st.sampled_from([0, 1])
 class FrontierMachine(RuleBasedStateMachine):
     """Two workers, each with a handle of its own on one file, and the model beside them."""
 
-    @initialize(rules=RULES, requests=st.lists(REQUESTS, min_size=6, max_size=20))
-    def begin(self, rules: Rules, requests: list[Request]) -> None:
+    @initialize(
+        rules=RULES, requests=st.lists(REQUESTS, min_size=6, max_size=20), fewest_moved=st.sampled_from([4, 50_000])
+    )
+    def begin(self, rules: Rules, requests: list[Request], fewest_moved: int) -> None:
+        # How many recent fingerprints are gathered before they join the others.
+        self.patch = mock.patch.object(admission, "_FEWEST_MOVED", fewest_moved)
+        self.patch.start()
         self.folder = Path(tempfile.mkdtemp(prefix="weft-model-"))
         self.runner = asyncio.Runner()
         self.clock = FakeClock()
@@ -130,6 +136,7 @@ class FrontierMachine(RuleBasedStateMachine):
         stored = self.run(outbox.items(0, 10_000))
         for frontier in self.frontiers:
             self.run(frontier.close())
+        self.patch.stop()
         self.runner.close()
         shutil.rmtree(self.folder)
         assert [(item.id, item.json) for item in stored] == self.model.items

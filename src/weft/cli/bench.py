@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 from weft import assembly, launch
 from weft.cli import answer
-from weft.cli.single import fetch_following, url_of
+from weft.cli.single import close_and_rest, fetch_following, url_of
 from weft.config import Settings
 from weft.model import Request
 from weft.spider import Page, Spider
@@ -52,7 +52,7 @@ class Bench:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._wait(self._fetcher.close())
+        self._wait(close_and_rest(self._fetcher))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

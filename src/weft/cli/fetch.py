@@ -10,8 +10,6 @@ import typer
 from weft.cli.options import AsJson, SettingFlags, pairs
 from weft.cli.targets import PageTarget
 
-_REST_SECONDS = 0.05
-
 
 def fetch(
     target: PageTarget,
@@ -31,7 +29,7 @@ def fetch(
     from weft import assembly, config, launch
     from weft.cli import answer
     from weft.cli.exits import FAILED
-    from weft.cli.single import fetch_following, request_of
+    from weft.cli.single import close_and_rest, fetch_following, request_of
     from weft.model import Response
 
     request = request_of(target)
@@ -42,10 +40,7 @@ def fetch(
         try:
             return await fetch_following(fetcher, request, chosen, answer.say_hop)
         finally:
-            await fetcher.close()
-            # The HTTP library's thread lets go of its last Python object a moment after it has answered. A process
-            # that ends before that is aborted by Python, with 134 for an exit code.
-            await asyncio.sleep(_REST_SECONDS)
+            await close_and_rest(fetcher)
 
     response = asyncio.run(run())
     answer.say_status(response)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from weft.policy.scope import Scope, is_private_host
 
 Hop = Callable[[Response, str], None]
 
+_REST_SECONDS = 0.1
 _bare = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[\w-]+(?:\.[\w-]+)*\.?)(?::[0-9]+)?(?:[/?#].*)?").fullmatch
 
 
@@ -88,3 +90,14 @@ async def fetch_following(fetcher: Fetcher, request: Request, settings: Settings
             return response
         hop(response, target.url)
         request = target
+
+
+async def close_and_rest(fetcher: Fetcher) -> None:
+    """Close the fetcher of a process that is about to end.
+
+    The HTTP library's thread lets go of its last Python object a moment after it has answered, and
+    Python aborts a process (exit code 134) whose end falls into that moment. Nothing tells when it
+    is over, so it is waited out.
+    """
+    await fetcher.close()
+    await asyncio.sleep(_REST_SECONDS)
