@@ -66,6 +66,11 @@ class Command:
     shown: list[str]
 
 
+def prose(page: Path) -> str:
+    """A page without its code blocks."""
+    return _fence.sub("", page.read_text(encoding="utf-8"))
+
+
 def blocks(page: Path) -> Iterator[Block]:
     text = page.read_text(encoding="utf-8")
     for found in _fence.finditer(text):

@@ -17,7 +17,20 @@ from typing import Any
 import pytest
 import typer.main
 
-from tests.docs.blocks import KINDS, ROOT, SITE, Block, blocks, commands, markers, missing, pages, typed, weft_words
+from tests.docs.blocks import (
+    KINDS,
+    ROOT,
+    SITE,
+    Block,
+    blocks,
+    commands,
+    markers,
+    missing,
+    pages,
+    prose,
+    typed,
+    weft_words,
+)
 from weft import config
 from weft.cli.app import app
 from weft.cli.options import pairs
@@ -184,8 +197,7 @@ _heading = re.compile(r"^#+ +(.*?) *#*$", re.MULTILINE)
 
 @pytest.mark.parametrize("page", pages(), ids=_name)
 def test_the_links(page: Path) -> None:
-    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    for link in _link.findall(text):
+    for link in _link.findall(prose(page)):
         if re.match(r"\w+:", link):
             continue
         target, _, anchor = link.partition("#")
@@ -197,5 +209,5 @@ def test_the_links(page: Path) -> None:
 
 def _anchors(page: Path) -> set[str]:
     """Headings as the web forges spell them in links."""
-    headings = _heading.findall(page.read_text(encoding="utf-8"))
+    headings = _heading.findall(prose(page))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

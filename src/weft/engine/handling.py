@@ -44,4 +44,10 @@ def described(error: BaseException) -> tuple[str, str]:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "weft/engine/" not in frame.filename]
     text = "".join(["Traceback (most recent call last):\n", *traceback.format_list(frames)])
     message = "".join(traceback.format_exception_only(error)).strip()
+    text, message = _storable(text), _storable(message)
     return message.splitlines()[-1] if message else type(error).__name__, text + message
+
+
+def _storable(text: str) -> str:
+    """Without lone surrogates, which no store takes."""
+    return text.encode("utf-8", "replace").decode()

@@ -121,13 +121,16 @@ class Visitor:
         try:
             handler = self._spider.handler_for(visit.lease.request)
             requests, items = await collect(handler(Page(response)))
+            children = self._gate.admit(requests)
+            for child in children:
+                child.record()  # what can't be stored is the handler's fault, and must not fail the batch
         except Exception as error:
             kind = "spider" if isinstance(error, SpiderError) else "handler"
             raise _Failed(GIVE_UP, kind, *described(error)) from error
         self._stats.pages += 1
         self._stats.items += len(items)
         note = "from the cache" if response.cached else ""
-        return visit.done(response, children=self._gate.admit(requests), items=tuple(items), note=note)
+        return visit.done(response, children=children, items=tuple(items), note=note)
 
     def _redirected(self, visit: _Visit, response: Response) -> Outcome:
         request, location = visit.lease.request, response.headers["location"]

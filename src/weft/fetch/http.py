@@ -5,14 +5,15 @@ it hands over the head and up to 64 KB of the body in one await, and it is the o
 the size limit, or at once when a fetch is cancelled in the middle of a body. So every response is
 streamed, and a page of usual size takes two awaits, of which only the first one waits.
 
-What the library leaves to us: the size limit, some content codings (``inflate``), the meaning of its
-errors (``http_errors``), and header values that are not ASCII (``mirror``). What it can't do: a
-fetch that is cancelled before its head arrived returns at once, but its exchange runs on in the
-background until the host answers or the total timeout ends it.
+What the library leaves to us: the size limit, some content codings (``inflate``) and the meaning of its
+errors (``http_errors``). What it can't do: hand out header values that are not ASCII, which are left
+out; and a fetch that is cancelled before its head arrived returns at once, but its exchange runs on in
+the background until the host answers or the total timeout ends it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
@@ -25,7 +26,6 @@ from weft.errors import BadResponse, FetchError, TooLarge
 from weft.fetch.http_clients import Clients
 from weft.fetch.http_errors import Timeouts, explain
 from weft.fetch.inflate import Inflater, Overflow, inflaters
-from weft.fetch.mirror import read_value
 from weft.model import Headers, Request, Response
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class HttpFetcher:
                 try:
                     pairs = tuple(answer.headers.items())
                 except ValueError:  # one is not ASCII
-                    pairs = await self._readable(answer)
+                    pairs = _readable(answer)
         except PyreqwestError as error:
             proxy = request.proxy or self._proxy
             raise explain(error, request, proxy, monotonic() - started, self._timeouts) from error
@@ -178,22 +178,17 @@ class HttpFetcher:
             piece = await read(_PIECE)
         return pieces[0].to_bytes() if len(pieces) == 1 else b"".join(pieces), False
 
-    async def _readable(self, answer: Answer) -> tuple[tuple[str, str], ...]:
-        """The headers whose values are ASCII, and of a redirect its target in any case."""
-        headers = answer.headers
-        pairs: list[tuple[str, str]] = []
-        for name in dict.fromkeys(headers.keys()):
-            try:
-                pairs += [(name, value) for value in headers.getall(name)]
-            except ValueError:
-                direct = self._clients.through("")
-                if name == "location" and 300 <= answer.status < 400 and direct is not None:
-                    target = await read_value(direct, headers, name)
-                    pairs += [(name, target)] if target else []
-        return tuple(pairs)
-
     def _too_large(self, request: Request, why: str) -> TooLarge:
         return TooLarge(f"{request.url}: the body is larger than max_body={self._max_body} bytes: {why}")
+
+
+def _readable(answer: Answer) -> tuple[tuple[str, str], ...]:
+    """The headers whose values are ASCII."""
+    pairs: list[tuple[str, str]] = []
+    for name in dict.fromkeys(answer.headers.keys()):
+        with contextlib.suppress(ValueError):
+            pairs += [(name, value) for value in answer.headers.getall(name)]
+    return tuple(pairs)
 
 
 def _about_body(answer: Answer) -> tuple[int, str | None]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from weft.fetch.charset import decode, encoding_of, is_utf8
+from weft.spider.charset import decode, encoding_of, is_utf8
 
 HTML = "text/html"
 
