@@ -26,13 +26,13 @@ from weft.engine.supervisor import Crew, Supervisor
 from weft.errors import StoreError, WeftError
 from weft.fetch.base import Fetcher
 from weft.model import Counts, Pace, Request
-from weft.model.url import host_of, hostname_of
-from weft.policy.scope import is_private_host
+from weft.model.url import host_of
 from weft.sinks.base import Sink
 from weft.spider import Spider
 
 FOLDER = Path(".weft")
-# So many start requests are looked at for private hosts before the crawl begins.
+_DATABASE = ("", "-wal", "-shm")
+# So many start requests are looked at for their hosts before the crawl begins.
 _LOOKED_AT = 1000
 
 
@@ -89,11 +89,13 @@ class Opened(msgspec.Struct, frozen=True):
 async def open_crawl(path: Path, settings: Settings, *, fresh: bool, resume: bool) -> Opened:
     """Open the crawl at ``path``; make it new if it is to start again, or ended as it should.
 
+    A crawl that is replaced is only put aside: :func:`remove_former` or :func:`restore_former` it.
+
     :raises StoreError: it can't be opened.
     """
     former = ""
-    if fresh:
-        remove_crawl(path)
+    if fresh and path.exists():
+        _rename(path, _former(path))
     elif path.exists():
         store = assembly.open_store(path, settings.rules)
         facts, counts = await store.ledger.facts(), await store.frontier.counts()
@@ -103,7 +105,7 @@ async def open_crawl(path: Path, settings: Settings, *, fresh: bool, resume: boo
             return Opened(store, facts.get("state") is not None, counts)
         former = state.value if state is State.FINISHED else facts.get("reason", state.value)
         await store.frontier.close()
-        remove_crawl(path)
+        _rename(path, _former(path))
     store = assembly.open_store(path, settings.rules)
     await _keep_pace(store, "", settings.rules.pace)
     return Opened(store, False, Counts(), former)
@@ -117,18 +119,34 @@ async def _keep_pace(store: Store, noted: str, pace: Pace) -> None:
     await store.ledger.note(pace=msgspec.json.encode(pace).decode())
 
 
-def remove_crawl(path: Path) -> None:
-    """Remove a crawl's files. The lock of its supervisor stays: it is held by who calls this."""
-    for suffix in ("", "-wal", "-shm", ".lock"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-    workers = path.with_name(path.name + ".workers")
-    if workers.is_dir():
-        for file in workers.iterdir():
-            file.unlink(missing_ok=True)
+def remove_former(path: Path) -> None:
+    """The new crawl at ``path`` has begun: drop the one it replaces."""
+    for suffix in _DATABASE:
+        _former(path).with_name(_former(path).name + suffix).unlink(missing_ok=True)
+
+
+def restore_former(path: Path) -> None:
+    """The new crawl at ``path`` could not begin: put back the one it was to replace, if there was one."""
+    if _former(path).exists():
+        for suffix in _DATABASE:
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        _rename(_former(path), path)
+
+
+def _former(path: Path) -> Path:
+    return path.with_suffix(".former")
+
+
+def _rename(path: Path, to: Path) -> None:
+    # The log before the database: a database without its log is a little older, a log without its database is lost.
+    for suffix in reversed(_DATABASE):
+        file = path.with_name(path.name + suffix)
+        if file.exists():
+            file.replace(to.with_name(to.name + suffix))
 
 
 async def start_hosts(store: Store) -> frozenset[str]:
-    """The private hosts that the crawl may visit because it started there."""
+    """The hosts that the crawl may visit, private or not, because it started there."""
     return frozenset((await store.ledger.facts()).get("start_hosts", "").split())
 
 
@@ -142,7 +160,7 @@ async def start_of(spider: Spider, store: Store) -> tuple[frozenset[str], AsyncI
         first.append(request)
         if len(first) == _LOOKED_AT:
             break
-    hosts = frozenset(host_of(request.url) for request in first if is_private_host(hostname_of(request.url)))
+    hosts = frozenset(host_of(request.url) for request in first)
     await store.ledger.note(start_hosts=" ".join(sorted(hosts)))
     return hosts, _chained(first, stream)
 

@@ -222,3 +222,50 @@ async def test_a_middleware_that_raises_and_one_that_answers(tmp_path: Path) -> 
         assert seen == ["outer", "inner"] * 2
         assert done.dead_reason(site.url + "p/1") == "middleware: KeyError: 'broken'"
         assert done.counts.done == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"headers": {"X": 1}}, "can't be stored"),
+        ({"meta": {"o": object()}}, "can't be stored"),
+        ({"meta": [1]}, "can't be stored"),
+        ({"priority": "5"}, "can't be stored"),
+        ({"body": "text"}, ""),
+        ({"url": "/p/3"}, "not an absolute http or https URL"),
+    ],
+)
+async def test_requests_that_are_made_wrongly(tmp_path: Path, fields: dict[str, Any], message: str) -> None:
+    async with serve(Site(pages=1)) as site:
+        spider = Spider("wrong", start=site.url + "p/0")
+
+        @spider.page
+        def page(page: Page) -> Request:
+            return Request(**{"url": site.url + "shop/"} | fields)
+
+        done = await crawl(spider, tmp_path)
+        reason = done.dead_reason(site.url + "p/0")
+        assert reason.startswith("handler: ")
+        assert message in reason
+
+
+async def test_a_request_made_by_hand_is_made_canonical(tmp_path: Path) -> None:
+    async with serve(Site(pages=2)) as site:
+        spider = Spider("hand", start=site.url + "p/0")
+
+        @spider.page
+        def page(page: Page) -> list[Request]:
+            return [Request(url=site.url.replace("http:", "HTTP:") + "shop/../p/1#part"), Request(url=site.url + "p/1")]
+
+        done = await crawl(spider, tmp_path)
+        assert done.counts.done == 2
+        assert [record.path for record in site.log] == ["/p/0", "/p/1"]
+
+
+async def test_on_error_hears_of_robots(tmp_path: Path) -> None:
+    async with serve(Site(pages=1)) as site:
+        spider = Spider("told", start=site.url + "private/1")
+        spider.page(_nothing)
+        spider.on_error(lambda failure: {"kind": failure.kind})
+        done = await crawl(spider, tmp_path, robots=True)
+        assert done.items == [{"kind": "robots"}]

@@ -24,7 +24,7 @@ def test_a_limit_ends_a_crawl_and_resume_goes_on(project: Project) -> None:
         assert len(project.rows()) == 50
         assert len(site.records()) == 50
         again = project.run(*CRAWL, "--limit", "60", START=start)
-        assert "starting anew (--resume goes on instead)" in again.stderr
+        assert "starting anew (--resume goes on)" in again.stderr
         assert len(project.rows()) == 60
         more = project.run(*CRAWL, "--resume", START=start)
         assert "resuming crawl pages: 60 done" in more.stderr
@@ -203,3 +203,45 @@ def test_a_new_delay_holds_for_a_resumed_crawl(project: Project) -> None:
         slow = ("-s", "delay=0.2", "-s", "per_host=1", "-s", "max_seconds=1.5")
         assert project.run(*CRAWL, *slow, START=site.url + "p/0").returncode == 0
         assert min(gaps(site.records()[before:])["127.77.0.1"]) >= 0.2
+
+
+def test_a_crawl_that_can_not_begin_keeps_the_former_one(project: Project) -> None:
+    with SiteProcess(Site(pages=10)) as site:
+        start = site.url + "p/0"
+        assert project.run(*CRAWL, START=start).returncode == 0
+        twice = project.run(*CRAWL, "-o", "out.jsonl", START=start)
+        assert twice.returncode == 3, twice.stderr
+        (project.folder / "no.csv").mkdir()
+        unwritable = project.run("crawl", "spider.py", "-o", "no.csv", START=start)
+        assert unwritable.returncode == 1, unwritable.stderr
+        kept = project.run("export", "pages", "-o", "kept.jsonl")
+        assert kept.returncode == 0, kept.stderr
+        assert len(project.rows("kept.jsonl")) == 10
+
+
+def test_a_worker_does_not_wake_a_crawl_that_ended(project: Project) -> None:
+    with SiteProcess(Site(pages=300)) as site:
+        assert project.run(*CRAWL, "--limit", "20", START=site.url + "p/0").returncode == 0
+        late = project.run("worker", "spider.py", START=site.url + "p/0")
+        assert late.returncode == 0, late.stderr
+        assert len(site.records()) == 20
+
+
+def test_nothing_but_the_crawl_is_left_behind(project: Project) -> None:
+    with SiteProcess(Site(pages=30)) as site:
+        assert project.run(*CRAWL, "--workers", "2", START=site.url + "p/0").returncode == 0
+    left = sorted(str(path.relative_to(project.folder / ".weft")) for path in (project.folder / ".weft").rglob("*"))
+    assert left == [
+        "crawls",
+        "crawls/pages.db",
+        "crawls/pages.db.lock",
+        "crawls/pages.db.supervisor",
+        "crawls/pages.db.workers",
+    ]
+
+
+def test_no_page_at_all(project: Project) -> None:
+    done = project.run(*CRAWL, "-s", "retries=0", START="http://127.77.0.9:9/")
+    assert done.returncode == 0
+    assert "0 pages, 0 items, 1 dead" in done.stderr
+    assert "no page could be had, the last: http://127.77.0.9:9/" in done.stderr

@@ -9,6 +9,8 @@ import pytest
 
 from weft import Page, Spider
 from weft.engine.states import State
+from weft.frontier.sqlite import SqliteFrontier
+from weft.model import Lease
 from weft.testing.crawls import crawl
 from weft.testing.site import Site, gaps, overlaps, serve
 
@@ -80,7 +82,7 @@ async def test_a_site_whose_robots_fails_is_left_alone(tmp_path: Path) -> None:
     async with serve(Site(pages=5, robots=500)) as site:
         done = await crawl(follower(site.url + "p/0"), tmp_path, robots=True, retries=1)
         assert done.counts.done == 0
-        assert done.dead_reason(site.url + "p/0") == "robots: robots.txt was answered with 500 (try 2)"
+        assert done.dead_reason(site.url + "p/0") == "http: robots.txt was answered with 500 (try 2)"
         assert {record.path for record in site.log} == {"/robots.txt"}
 
 
@@ -114,3 +116,21 @@ async def test_the_throttle_slows_down_for_a_slow_host(tmp_path: Path) -> None:
         assert done.counts.done == 6
         # Toward one answer's time between two requests: 0.15, 0.225 … after the answer.
         assert gaps(site.log)["127.77.0.1"][-1] >= 0.3 + 0.25
+
+
+async def test_a_lane_that_waits_is_not_asked_all_the_time(tmp_path: Path) -> None:
+    """An idle worker looks for work ten times a second, not ten thousand."""
+    calls = 0
+    lease = SqliteFrontier.lease
+
+    async def counted(self: SqliteFrontier, limit: int, worker: str) -> list[Lease]:
+        nonlocal calls
+        calls += 1
+        return await lease(self, limit, worker)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SqliteFrontier, "lease", counted)
+        async with serve(Site(pages=3)) as site:
+            done = await crawl(follower(site.url + "p/0"), tmp_path, delay=1.0, per_host=1)
+    assert done.counts.done == 3
+    assert calls < 80

@@ -18,6 +18,14 @@ BASES = [
 links = st.one_of(
     st.text(alphabet="ab0/.?=&%-_~:@;,+!$'()*#\\ \t\n2eE[]|^", max_size=24),
     st.text(max_size=12),
+    st.builds(
+        "{}://{}{}/{}".format,
+        st.sampled_from(["http", "https"]),
+        st.text(alphabet="abz019.-X", min_size=1, max_size=14)
+        | st.sampled_from(["a.xn--p1ai", "1.2.3.4", "1.2.3", "0.0.0.256"]),
+        st.sampled_from(["", ":80", ":443", ":8080", ":08", ":65536", ":59999", ":0"]),
+        st.text(alphabet="ab./?%2e", max_size=8),
+    ),
     st.builds("{}/{}".format, st.sampled_from(BASES), st.text(alphabet="ab./?%2e#", max_size=12)),
 )
 

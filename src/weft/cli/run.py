@@ -86,7 +86,6 @@ async def _crawl(plan: Plan, spider: Spider, settings: Settings, path: Path, sin
     store = opened.store
     fetcher = assembly.fetcher_for(settings, launch.FOLDER)
     view = view_for(spider.name, store, quiet=plan.as_json)
-    view.opened(opened)
     signals = _Signals()
     try:
         await store.ledger.note(
@@ -94,6 +93,9 @@ async def _crawl(plan: Plan, spider: Spider, settings: Settings, path: Path, sin
         )
         command = plan.worker_command() if plan.workers > 1 else []
         supervisor = await launch.supervisor_for(spider, settings, store, fetcher, sinks, command, plan.workers)
+        await supervisor.open()
+        launch.remove_former(path)
+        view.opened(opened)
         signals.listen(supervisor, view)
         async with view:
             ending = await supervisor.run()
@@ -102,6 +104,7 @@ async def _crawl(plan: Plan, spider: Spider, settings: Settings, path: Path, sin
         signals.deaf()
         await fetcher.close()
         await store.frontier.close()
+        launch.restore_former(path)
 
 
 async def _conclude(plan: Plan, ending: Ending, store: assembly.Store, view: View, signals: _Signals) -> int:
@@ -118,7 +121,9 @@ async def _conclude(plan: Plan, ending: Ending, store: assembly.Store, view: Vie
         }
         print(_json(summary), file=sys.stderr if "-" in plan.outputs else sys.stdout)
     else:
-        view.closed(ending, counts, kinds, broken)
+        view.closed(ending, counts, await store.inspector.dead(1), kinds)
+        for text in broken:
+            view.say(f"  --fail-on {text}: it is so")
     if ending.state is State.STOPPED and signals.received:
         return BY_SIGNAL + signals.received
     return BROKEN if broken else 0

@@ -16,6 +16,7 @@ from weft.assembly import Store
 from weft.engine.states import State
 from weft.engine.stats import Report
 from weft.engine.supervisor import Ending
+from weft.frontier.base import DeadLetter
 from weft.launch import Opened
 from weft.model import Counts
 
@@ -47,8 +48,10 @@ class View:
         self._last = (self._began, counts.done)
         if opened.resumed:
             self.say(f"resuming crawl {self._name}: {counts.done:,} done, {counts.work:,} to do (--fresh starts again)")
-        elif opened.former and opened.former != State.FINISHED:
-            self.say(f"{self._name}: the last crawl ended at its {opened.former}; starting anew (--resume goes on instead)")
+        elif opened.former == State.FINISHED:
+            self.say(f"{self._name}: the last crawl finished; starting anew")
+        elif opened.former:
+            self.say(f"{self._name}: the last crawl ended at its {opened.former}; starting anew (--resume goes on)")
 
     async def __aenter__(self) -> View:
         self._task = asyncio.create_task(self._run())
@@ -80,24 +83,22 @@ class View:
             f"{flying} in flight, {counts.delayed:,} delayed, {counts.items:,} items, {counts.dead:,} dead"
         )
 
-    def closed(self, ending: Ending, counts: Counts, kinds: dict[str, int], broken: list[str]) -> None:
-        """The last words: how it ended, what came of it, what to do next."""
+    def closed(self, ending: Ending, counts: Counts, dead: list[DeadLetter], kinds: dict[str, int]) -> None:
+        """The last words: how it ended, what came of it, what to do next. ``dead`` are the latest of them."""
         seconds = time.monotonic() - self._began
         how = {
             State.FINISHED: "finished",
             State.LIMITED: f"ended at its {ending.reason}",
             State.STOPPED: f"stopped ({ending.reason}); the same command resumes it",
         }[ending.state]
-        self.say(
-            f"{self._name}: {how}. {counts.done:,} pages, {counts.items:,} items, {counts.dead:,} dead in {_span(seconds)}"
-            + (f"; {counts.work:,} left" if counts.work else "")
-        )
+        made = f"{_counted(counts.done, 'page')}, {_counted(counts.items, 'item')}, {counts.dead:,} dead"
+        left = f"; {counts.work:,} left" if counts.work else ""
+        self.say(f"{self._name}: {how}. {made} in {_span(seconds)}{left}")
         if kinds:
-            self.say(
-                "  dead: " + ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()) + "  (weft status --dead)"
-            )
-        for text in broken:
-            self.say(f"  --fail-on {text}: it is so")
+            listed = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+            self.say(f"  dead: {listed}  (weft status --dead)")
+        if dead and not counts.done:
+            self.say(f"  no page could be had, the last: {dead[0].request.url}: {dead[0].reason}")
 
 
 class LiveView(View):
@@ -155,6 +156,10 @@ def view_for(name: str, store: Store, *, quiet: bool) -> View:
     kind: Any = Silence if quiet else LiveView if sys.stderr.isatty() else View
     view: View = kind(name, store, console)
     return view
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _span(seconds: float) -> str:

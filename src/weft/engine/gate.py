@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from weft.model import Request
+from weft.model.url import canonical
 from weft.policy.scope import Scope
 from weft.policy.traps import Traps
 
@@ -36,6 +39,27 @@ class Known:
             self._old, self._new = self._new, set()
 
 
+def _checked(request: Request) -> Request:
+    """What a handler made by hand may be wrong in ways that would only show when it is leased."""
+    url = request.url
+    try:
+        if (spelled := canonical(url)) != url:
+            request = msgspec.structs.replace(request, url=spelled)
+    except ValueError as error:
+        raise ValueError(f"a request that is {error}; page.follow(url=…) makes one of a link") from error
+    if Request(url=request.url, handler=request.handler, depth=request.depth) == request and _plain(request):
+        return request
+    try:
+        Request.from_record(request.record())
+    except (msgspec.MsgspecError, TypeError, UnicodeError) as error:
+        raise ValueError(f"a request to {url} that can't be stored: {error}") from error
+    return request
+
+
+def _plain(request: Request) -> bool:
+    return type(request.handler) is str and type(request.depth) is int
+
+
 class Gate:
     """Lets links through, once each."""
 
@@ -46,13 +70,18 @@ class Gate:
         self.refused = 0
 
     def admit(self, requests: Iterable[Request]) -> tuple[Request, ...]:
-        """Those that may be new, within one page each once."""
+        """Those that may be new, within one page each once.
+
+        :raises ValueError: one has a URL that is none, or a field that can't be stored.
+        """
         passed: dict[int, Request] = {}
         known = self._known
         for request in requests:
             fingerprint = request.fingerprint
             if fingerprint in known or fingerprint in passed:
                 continue
+            request = _checked(request)
+            fingerprint = request.fingerprint
             if self.refuse(request) is None:
                 passed[fingerprint] = request
             else:

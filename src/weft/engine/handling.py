@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import traceback
+from pathlib import Path
 from typing import Any
 
 from weft.model import Request
 from weft.spider.items import encode, is_item
 from weft.spider.results import batches, flatten
+
+_OURS = tuple(str(Path(__file__).parents[1] / room) for room in ("engine", "spider"))
 
 
 async def collect(given: Any) -> tuple[list[Request], list[bytes]]:
@@ -40,8 +43,8 @@ def _sort(value: Any, requests: list[Request], items: list[bytes]) -> None:
 
 
 def described(error: BaseException) -> tuple[str, str]:
-    """One line, and the traceback, without the engine's own frames."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "weft/engine/" not in frame.filename]
+    """One line, and the traceback, without our own frames around the user's."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
     text = "".join(["Traceback (most recent call last):\n", *traceback.format_list(frames)])
     message = "".join(traceback.format_exception_only(error)).strip()
     text, message = _storable(text), _storable(message)

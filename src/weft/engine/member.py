@@ -45,7 +45,7 @@ class Member:
         while True:
             await self._report()
             await asyncio.sleep(_ATTEND_SECONDS)
-            if (await self._ledger.facts()).get("state") in (State.STOPPING, State.STOPPED):
+            if (await self._ledger.facts()).get("state") != State.RUNNING:
                 self.drain()
 
     async def _report(self) -> None:
@@ -60,8 +60,8 @@ class Member:
 
 
 async def is_over(frontier: Frontier, ledger: Ledger) -> bool:
-    """Nothing is left to do and nothing will come, or all were told to stop."""
+    """Nothing is left to do and nothing will come, or the crawl was ended for another reason."""
     facts = await ledger.facts()
-    if facts.get("state") in (State.STOPPING, State.STOPPED):
+    if facts.get("state") != State.RUNNING:
         return True
     return facts.get("seeded") == "yes" and (await frontier.counts()).finished

@@ -62,9 +62,15 @@ class Supervisor:
         self._limited = False
         self._output_over = asyncio.Event()
 
+    async def open(self) -> None:
+        """Open the outputs; before :meth:`run`.
+
+        :raises SinkError: one can't be written.
+        """
+        await self._drain.open()
+
     async def run(self) -> Ending:
         """:raises WeftError: the store, an output or the start can't be used; the crawl can be resumed."""
-        await self._drain.open()
         await self._ledger.note(state=State.RUNNING, reason="")
         tasks = [
             asyncio.create_task(each) for each in (self._seed(), self._watch(), self._drain.run(self._output_over))

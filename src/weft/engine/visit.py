@@ -74,11 +74,11 @@ class Visitor:
             if rules is None:
                 return visit.retry(counted=False)
             if not self._robots.allows(rules, url):
-                return self._counted(visit.dead(kind="robots", reason="disallowed by the site's robots.txt"))
+                raise _Failed(GIVE_UP, "robots", "disallowed by the site's robots.txt")
         if self._names is not None and not visit.lease.request.proxy:
             refused = await self._names.refuse(url)
             if refused:
-                return self._counted(visit.dead(kind="scope", reason=refused))
+                raise _Failed(GIVE_UP, "scope", refused)
         return None
 
     async def _learn_rules(self, visit: _Visit, keeper: RobotsKeeper) -> Robots | None:
@@ -90,7 +90,7 @@ class Visitor:
             verdict = self._verdict(visit, unavailable.error or unavailable.response)
             # The whole site is closed until its rules are known.
             rest = msgspec.structs.replace(verdict, hold=max(verdict.hold, verdict.after))
-            kind = unavailable.error.kind if unavailable.error else "robots"
+            kind = unavailable.error.kind if unavailable.error else "http"
             raise _Failed(rest, kind, str(unavailable)) from unavailable
         visit.pace = keeper.pace(rules)
         return rules if visit.touched is None else None
@@ -122,8 +122,6 @@ class Visitor:
             handler = self._spider.handler_for(visit.lease.request)
             requests, items = await collect(handler(Page(response)))
             children = self._gate.admit(requests)
-            for child in children:
-                child.record()  # what can't be stored is the handler's fault, and must not fail the batch
         except Exception as error:
             kind = "spider" if isinstance(error, SpiderError) else "handler"
             raise _Failed(GIVE_UP, kind, *described(error)) from error
@@ -155,22 +153,18 @@ class Visitor:
         if lease.attempt > 1:
             reason += f" (try {lease.attempt})"
         detail = failure.detail
-        requests: list[Request] = []
+        children: tuple[Request, ...] = ()
         items: list[bytes] = []
         if self._spider.error_handler is not None:
             told = Failure(lease.request, failure.kind, reason, lease.attempt, visit.response)
             try:
                 requests, items = await collect(self._spider.error_handler(told))
+                children = self._gate.admit(requests)
             except Exception as error:
                 detail = f"{detail}\n\nand in the on_error handler:\n{described(error)[1]}".strip()
         self._stats.items += len(items)
-        children = self._gate.admit(requests)
-        dead = visit.dead(kind=failure.kind, reason=reason, detail=detail, children=children, items=tuple(items))
-        return self._counted(dead)
-
-    def _counted(self, dead: Dead) -> Dead:
-        self._stats.dead[dead.kind] += 1
-        return dead
+        self._stats.dead[failure.kind] += 1
+        return visit.dead(kind=failure.kind, reason=reason, detail=detail, children=children, items=tuple(items))
 
     def _verdict(self, visit: _Visit, result: FetchError | Response | None) -> Verdict:
         attempt, roll = visit.lease.attempt, random.random()

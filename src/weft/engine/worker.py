@@ -74,6 +74,7 @@ class Worker:
         self._flying: dict[int, asyncio.Task[None]] = {}
         self._outcomes: list[Outcome] = []
         self._hungry = asyncio.Event()
+        self._more = False
         self._settleable = asyncio.Event()
         self._enough = asyncio.Event()
         self._draining = False
@@ -120,13 +121,14 @@ class Worker:
             self._hungry.clear()
             room = min(_BATCH, 2 * self.gauge.limit - len(self._ready), _MOST_WAITING - len(self._waiting))
             leases = await self._frontier.lease(room, self.name) if room > 0 else []
+            # A full batch means that more is due; a short one, that there is nothing until something is
+            # settled or time has passed.
+            self._more = len(leases) >= room
             for lease in leases:
                 self._accept(lease)
             self._launch()
             if leases:
                 idle = _POLL_SECONDS[0]
-                if len(leases) == room and len(self._ready) < self.gauge.limit:
-                    continue
             elif not self._held and await self._is_over():
                 return
             with contextlib.suppress(TimeoutError):
@@ -163,7 +165,7 @@ class Worker:
                 self._ended(Retry(lease=lease, counted=False))
                 continue
             self._flying[lease.id] = loop.create_task(self._fly(lease))
-        if len(self._ready) < self.gauge.limit // 2:
+        if self._more and len(self._ready) < self.gauge.limit:
             self._hungry.set()
 
     async def _fly(self, lease: Lease) -> None:

@@ -115,6 +115,7 @@ class CachingFetcher:
     def _usable(self) -> Iterator[sqlite3.Connection]:
         try:
             if self._db is None:
+                self._file.parent.mkdir(parents=True, exist_ok=True)
                 self._db = _connect(self._file)
             yield self._db
         except sqlite3.OperationalError as error:

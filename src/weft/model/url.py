@@ -27,6 +27,14 @@ _plain_path: Final = re.compile(rf"/(?!/)(?:{_SEGMENT}/)*{_SEGMENT}{_QUERY}").fu
 _plain_relative: Final = re.compile(
     rf"[A-Za-z0-9_~-][A-Za-z0-9_~.-]*(?:/(?:{_SEGMENT}/)*{_SEGMENT})?{_QUERY}"
 ).fullmatch
+# An absolute URL whose host needs no looking at: a lower-case name under an alphabetic top-level domain and
+# without punycode, or four plain decimal numbers; a port that is nobody's default.
+_BYTE: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_NAME: Final = r"(?:(?!xn--)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}"
+_PORT: Final = r"(?::(?!80/|443/)(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}))?"
+_plain_url: Final = re.compile(
+    rf"https?://(?:{_NAME}|{_BYTE}\.{_BYTE}\.{_BYTE}\.{_BYTE}){_PORT}/(?:{_SEGMENT}/)*{_SEGMENT}{_QUERY}"
+).fullmatch
 
 
 def origin_of(url: str) -> str:
@@ -54,6 +62,8 @@ def canonical(url: str) -> str:
 
     :raises ValueError: it is not an absolute http(s) URL.
     """
+    if _plain_url(url):
+        return url
     parsed = _normalize(url)
     if parsed is None:
         raise ValueError(f"not an absolute http or https URL: {url!r}")
@@ -63,12 +73,11 @@ def canonical(url: str) -> str:
 class Joiner:
     """Joins the links of one page to its canonical URL; None for a link that leads to no web page."""
 
-    __slots__ = ("_base", "_folder", "_origin", "_origin_end")
+    __slots__ = ("_base", "_folder", "_origin")
 
     def __init__(self, base: str) -> None:
         self._base = base
         self._origin = origin_of(base)
-        self._origin_end = len(self._origin)
         self._folder = base.partition("?")[0].rpartition("/")[0] + "/"
 
     def __call__(self, link: str) -> str | None:
@@ -76,7 +85,7 @@ class Joiner:
             return self._origin + link
         if _plain_relative(link):
             return self._folder + link
-        if link.startswith(self._origin) and _plain_path(link, self._origin_end):
+        if _plain_url(link):
             return link
         return _normalize(link, self._base)
 

@@ -16,6 +16,8 @@ log, so that the one file is everything, whenever it is copied.
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -47,6 +49,7 @@ class Sqlite:
         self._table = table
         self.name = str(self._path) if table == "items" else f"{self._path}#{table}"
         self._db: sqlite3.Connection | None = None
+        self._lock = -1
         self._columns: dict[str, str] = {}
         self._existing: set[str] = set()
 
@@ -58,6 +61,7 @@ class Sqlite:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
             elif not self._path.exists():
                 raise Restart(f"{self._path} is gone")
+            self._claim()
         with self._mapped():
             # The engine uses a sink from one thread at a time, not always from the same one.
             self._db = db = sqlite3.connect(
@@ -90,6 +94,20 @@ class Sqlite:
         if self._db is not None:
             self._db.close()
             self._db = None
+        # After the database: closing any descriptor of a file drops the locks that SQLite holds on it.
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _claim(self) -> None:
+        """Keep other crawls out. This lock (flock) is of another kind than SQLite's own: readers are not kept out."""
+        self._lock = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            self._lock = -1
+            raise SinkError(f"can't write {self._path}: another crawl is writing it; choose another file") from None
 
     def _create(self, db: sqlite3.Connection) -> None:
         with _transaction(db):

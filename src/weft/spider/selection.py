@@ -10,14 +10,23 @@ from __future__ import annotations
 import re as regex
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
-from selectolax.lexbor import LexborCSSSelector, LexborNode
+from selectolax.lexbor import LexborCSSSelector, LexborNode, SelectolaxError
 
 from weft.spider.query import Query, parse
 
+T = TypeVar("T")
+
 # The engine that matches CSS, one for all pages: making one takes as long as parsing a small page.
-_find = LexborCSSSelector().find
+_engine = LexborCSSSelector()  # type: ignore[no-untyped-call]
+
+
+def _find(css: str, node: LexborNode) -> list[LexborNode]:
+    try:
+        return _engine.find(css, node)
+    except SelectolaxError as error:
+        raise ValueError(f"{css!r} is not a CSS selector; a URL to follow goes into url=") from error
 
 
 class Selection(ABC):
@@ -59,7 +68,7 @@ class Selection(ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def __getitem__(self, index: int) -> Selection: ...
+    def __getitem__(self, index: int | slice) -> Selection: ...
 
     def __iter__(self) -> Iterator[Selection]:
         return (self[index] for index in range(len(self)))
@@ -121,8 +130,8 @@ class Elements(Selection):
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def __getitem__(self, index: int) -> Selection:
-        return Elements([self._nodes[index]])
+    def __getitem__(self, index: int | slice) -> Selection:
+        return Elements(_part(self._nodes, index))
 
 
 class Values(Selection):
@@ -153,8 +162,8 @@ class Values(Selection):
     def __len__(self) -> int:
         return len(self._values)
 
-    def __getitem__(self, index: int) -> Selection:
-        return Values([self._values[index]])
+    def __getitem__(self, index: int | slice) -> Selection:
+        return Values(_part(self._values, index))
 
 
 class Pending(Selection):
@@ -217,8 +226,12 @@ class Pending(Selection):
     def __len__(self) -> int:
         return len(self.found)
 
-    def __getitem__(self, index: int) -> Selection:
+    def __getitem__(self, index: int | slice) -> Selection:
         return self.found[index]
+
+
+def _part(matches: Sequence[T], index: int | slice) -> Sequence[T]:
+    return matches[index] if isinstance(index, slice) else [matches[index]]
 
 
 def select(roots: Sequence[LexborNode], query: str) -> Pending:

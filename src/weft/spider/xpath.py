@@ -44,8 +44,8 @@ class XPathElements(Selection):
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def __getitem__(self, index: int) -> Selection:
-        return XPathElements([self._nodes[index]])
+    def __getitem__(self, index: int | slice) -> Selection:
+        return XPathElements(self._nodes[index] if isinstance(index, slice) else [self._nodes[index]])
 
 
 def parse_document(text: str) -> lxml.html.HtmlElement | None:

@@ -44,6 +44,7 @@ async def crawl(spider: Spider, folder: Path, *, sinks: Sequence[Sink] = (), **s
     store, fetcher = opened.store, assembly.fetcher_for(loaded, folder)
     try:
         supervisor = await launch.supervisor_for(spider, loaded, store, fetcher, sinks)
+        await supervisor.open()
         ending = await supervisor.run()
         stored = await store.outbox.items(0, 1_000_000)
         return Crawled(

@@ -132,6 +132,10 @@ class Database:
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
+    @property
+    def closed(self) -> bool:
+        return self._lock < 0
+
     def close(self) -> None:
         """Let go of the file; again does no harm."""
         self._thread.shutdown(wait=True)

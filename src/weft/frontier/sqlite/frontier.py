@@ -8,12 +8,14 @@ appended or taken from the front.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Sequence
 
 import msgspec
 
 from weft.clock import Clock, SystemClock
+from weft.errors import StoreError
 from weft.frontier.base import Rules
 from weft.frontier.sqlite.admission import Admission
 from weft.frontier.sqlite.database import Database
@@ -62,8 +64,15 @@ class SqliteFrontier:
         return await self.database.read(read_counts)
 
     async def close(self) -> None:
+        if not self.database.closed:
+            with contextlib.suppress(StoreError):
+                await self.database.write(self._leave)
         self.database.close()
         self._liveness.release()
+
+    def _leave(self, db: sqlite3.Connection) -> None:
+        """Workers that gave everything back leave nothing for others to find."""
+        self._liveness.leave([worker for worker in self._liveness.own if not _holds(db, worker)])
 
     def _put(self, db: sqlite3.Connection, requests: Sequence[Request]) -> int:
         return self._admission.admit(db, requests, self._clock.time())
@@ -223,6 +232,10 @@ class SqliteFrontier:
     def _last_lease(db: sqlite3.Connection) -> int:
         row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'leases'").fetchone()
         return row[0] if row else 0
+
+
+def _holds(db: sqlite3.Connection, worker: str) -> bool:
+    return db.execute("SELECT 1 FROM leases WHERE worker = ? LIMIT 1", (worker,)).fetchone() is not None
 
 
 def living(db: sqlite3.Connection, ids: Sequence[int]) -> set[int]:

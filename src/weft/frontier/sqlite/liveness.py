@@ -58,6 +58,17 @@ class Liveness:
         for worker in workers:
             self._path(worker).unlink(missing_ok=True)
 
+    @property
+    def own(self) -> list[str]:
+        """The workers that were claimed here."""
+        return list(self._own)
+
+    def leave(self, workers: list[str]) -> None:
+        """These of our own have nothing left: end and forget them."""
+        self.forget(workers)
+        for worker in workers:
+            os.close(self._own.pop(worker))
+
     def release(self) -> None:
         """Say that the workers claimed here have ended. Those that left leases are then found gone."""
         for file in self._own.values():
