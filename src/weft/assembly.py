@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import sys
 from datetime import date
 from pathlib import Path
 
@@ -26,10 +25,8 @@ from weft.frontier.base import Frontier, Inspector, Ledger, Memo, Outbox, Rules
 from weft.policy.concurrency import Gauge
 from weft.policy.scope import Scope
 from weft.policy.traps import Traps
+from weft.process import tune
 from weft.spider import Spider
-
-# The event loop and the store's thread share Python's global lock; by default a thread waits 5 ms for it.
-_SWITCH_SECONDS = 0.0005
 
 
 class Store(msgspec.Struct, frozen=True):
@@ -102,7 +99,7 @@ def member_for(
     spider: Spider, settings: Settings, store: Store, fetcher: Fetcher, start_hosts: frozenset[str]
 ) -> Member:
     """A worker of a crawl, ready to run in this process."""
-    sys.setswitchinterval(_SWITCH_SECONDS)
+    tune()
     clock, stats = SystemClock(), Stats()
     gate = Gate(scope_for(settings, start_hosts), Traps(date.today()))
     robots = (

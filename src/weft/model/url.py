@@ -18,22 +18,20 @@ import xxhash
 _SIGN: Final = 1 << 63
 _WRAP: Final = 1 << 64
 
-# What the standard leaves exactly as it stands: no dot segment, nothing that is percent-encoded,
-# stripped or rewritten. "%" stays out of paths because "%2e" is a dot segment.
-_SEGMENT: Final = r"(?!\.)[A-Za-z0-9_~!$&()*+,;=:@.-]*"
+# What the standard leaves exactly as it stands, provided that no segment of the path begins with a dot: nothing
+# in it is percent-encoded, stripped or rewritten. "%" stays out of paths because "%2e" is a dot, too.
+_PATH: Final = r"[A-Za-z0-9_~!$&()*+,;=:@./-]*"
 _QUERY: Final = r"(?:\?[A-Za-z0-9_~!$&()*+,;=:@./?%-]*)?"
-_plain_path: Final = re.compile(rf"/(?!/)(?:{_SEGMENT}/)*{_SEGMENT}{_QUERY}").fullmatch
-# The same without a leading slash; ":" stays out of the first segment, where it would end a scheme.
-_plain_relative: Final = re.compile(
-    rf"[A-Za-z0-9_~-][A-Za-z0-9_~.-]*(?:/(?:{_SEGMENT}/)*{_SEGMENT})?{_QUERY}"
-).fullmatch
+_plain_path: Final = re.compile(rf"/(?!/){_PATH}{_QUERY}").fullmatch
+# Without a leading slash; ":" stays out of the first segment, where it would end a scheme.
+_plain_relative: Final = re.compile(rf"[A-Za-z0-9_~-][A-Za-z0-9_~.-]*(?:/{_PATH})?{_QUERY}").fullmatch
 # An absolute URL whose host needs no looking at: a lower-case name under an alphabetic top-level domain and
 # without punycode, or four plain decimal numbers; a port that is nobody's default.
 _BYTE: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _NAME: Final = r"(?:(?!xn--)[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}"
 _PORT: Final = r"(?::(?!80/|443/)(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}))?"
 _plain_url: Final = re.compile(
-    rf"https?://(?:{_NAME}|{_BYTE}\.{_BYTE}\.{_BYTE}\.{_BYTE}){_PORT}/(?:{_SEGMENT}/)*{_SEGMENT}{_QUERY}"
+    rf"https?://(?:{_NAME}|{_BYTE}\.{_BYTE}\.{_BYTE}\.{_BYTE}){_PORT}/{_PATH}{_QUERY}"
 ).fullmatch
 
 
@@ -62,7 +60,7 @@ def canonical(url: str) -> str:
 
     :raises ValueError: it is not an absolute http(s) URL.
     """
-    if _plain_url(url):
+    if "/." not in url and _plain_url(url):
         return url
     parsed = _normalize(url)
     if parsed is None:
@@ -81,12 +79,13 @@ class Joiner:
         self._folder = base.partition("?")[0].rpartition("/")[0] + "/"
 
     def __call__(self, link: str) -> str | None:
-        if _plain_path(link):
-            return self._origin + link
-        if _plain_relative(link):
-            return self._folder + link
-        if _plain_url(link):
-            return link
+        if "/." not in link:
+            if _plain_path(link):
+                return self._origin + link
+            if _plain_relative(link):
+                return self._folder + link
+            if _plain_url(link):
+                return link
         return _normalize(link, self._base)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
@@ -18,7 +17,6 @@ from weft.spider.selection import Elements, Pending, Selection, select
 from weft.spider.sitemap import Sitemap, parse_sitemap
 
 Target = str | Selection
-_base = re.compile(rb"<base\b", re.IGNORECASE).search
 Handler = Callable[..., Any]
 
 
@@ -137,7 +135,8 @@ class Page:
 
     @cached_property
     def _join(self) -> Joiner:
-        href = self.css("base::attr(href)").get() if _base(self.body) else None
+        head = self._roots[0].first_child if self._roots else None
+        href = select((head,), "base::attr(href)").get() if head is not None else None
         joined = Joiner(self.url)(href.strip()) if href else None
         return Joiner(joined or self.url)
 
@@ -170,7 +169,7 @@ def _is_url(text: str) -> bool:
 def _hrefs(selection: Selection) -> list[str]:
     found = selection.found if isinstance(selection, Pending) else selection
     if isinstance(found, Elements):
-        return found.attributes("href", "src")
+        return found.attributes("href") or found.attributes("src")
     attributes = found.attrib
     if attributes:
         return [each.attrib[name] for each in found for name in ("href", "src") if name in each.attrib]

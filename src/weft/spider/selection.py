@@ -119,13 +119,9 @@ class Elements(Selection):
     def text(self) -> str:
         return self._nodes[0].text().strip() if self._nodes else ""
 
-    def attributes(self, *names: str) -> list[str]:
-        """The first of these attributes that each element has; elements without any are left out."""
-        if len(names) == 1:
-            name = names[0]
-            return [value for node in self._nodes if (value := node.attributes.get(name)) is not None]
-        every = [node.attributes for node in self._nodes]
-        return [value for each in every for name in names if (value := each.get(name)) is not None]
+    def attributes(self, name: str) -> list[str]:
+        """This attribute of each element that has it."""
+        return [value for node in self._nodes if (value := node.attributes.get(name)) is not None]
 
     def __len__(self) -> int:
         return len(self._nodes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
@@ -15,9 +16,6 @@ _MOST_LANES_KEPT = 100_000
 # When recent fingerprints are moved to the others.
 _FEWEST_MOVED = 50_000
 _SHARE_MOVED = 16
-
-_IDS = msgspec.json.Decoder(list[int])
-_NAMED = msgspec.json.Decoder(dict[str, int])
 
 
 class Admission:
@@ -35,12 +33,14 @@ class Admission:
             return 0
         # In order of the tree they go into: neighbours share its pages.
         candidates = str(sorted(by_fingerprint))
-        (fresh,) = db.execute(
-            "SELECT json_group_array(value) FROM json_each(?)"
-            " WHERE value NOT IN (SELECT fp FROM recent) AND value NOT IN (SELECT fp FROM seen)",
-            (candidates,),
-        ).fetchone()
-        new = set(_IDS.decode(fresh))
+        new = {
+            row[0]
+            for row in db.execute(
+                "SELECT value FROM json_each(?)"
+                " WHERE value NOT IN (SELECT fp FROM recent) AND value NOT IN (SELECT fp FROM seen)",
+                (candidates,),
+            )
+        }
         if not new:
             return 0
         admitted = [(fp, request) for fp, request in by_fingerprint.items() if fp in new]
@@ -48,8 +48,7 @@ class Admission:
         lanes = self.lane_ids(db, set(names), now)
         if self._rules.max_per_lane:
             admitted, names = self._within_room(db, admitted, names, lanes)
-            fresh = str(sorted(fp for fp, _ in admitted))
-        db.execute("INSERT INTO recent SELECT value FROM json_each(?)", (fresh,))
+        db.executemany("INSERT INTO recent VALUES (?)", sorted((fp,) for fp, _ in admitted))
         self._enqueue(db, admitted, [lanes[name] for name in names])
         self._move_recent(db)
         return len(admitted)
@@ -66,18 +65,12 @@ class Admission:
             (lane, -request.priority if ranked else 0, direction * number, fp, request.record().decode())
             for number, (lane, (fp, request)) in enumerate(zip(lanes, admitted, strict=True), last + 1)
         ]
-        db.execute(
-            "INSERT INTO queue (lane, rank, seq, fp, attempt, losses, record) SELECT value ->> 0, value ->> 1,"
-            " value ->> 2, value ->> 3, 0, 0, value ->> 4 FROM json_each(?)",
-            (msgspec.json.encode(rows).decode(),),
+        db.executemany(
+            "INSERT INTO queue (lane, rank, seq, fp, attempt, losses, record) VALUES (?, ?, ?, ?, 0, 0, ?)",
+            sorted(rows),
         )
-        totals: dict[int, int] = {}
-        for lane in lanes:
-            totals[lane] = totals.get(lane, 0) + 1
-        db.execute(
-            "UPDATE lanes SET pending = pending + (value ->> 1), total = total + (value ->> 1)"
-            " FROM json_each(?) WHERE lanes.id = (value ->> 0)",
-            (msgspec.json.encode(list(totals.items())).decode(),),
+        db.executemany(
+            "UPDATE lanes SET pending = pending + ?2, total = total + ?2 WHERE id = ?1", Counter(lanes).items()
         )
         db.execute("UPDATE tally SET pending = pending + ?1, seq = seq + ?1, recent = recent + ?1", (len(rows),))
 
@@ -101,11 +94,8 @@ class Admission:
                 "INSERT OR IGNORE INTO lanes (name, due, delay, cap) SELECT value, ?2, ?3, ?4 FROM json_each(?1)",
                 (listed, now, pace.delay, 1 if self._rules.probe else pace.limit),
             )
-            (found,) = db.execute(
-                "SELECT json_group_object(name, id) FROM lanes WHERE name IN (SELECT value FROM json_each(?))",
-                (listed,),
-            ).fetchone()
-            known |= _NAMED.decode(found)
+            query = "SELECT name, id FROM lanes WHERE name IN (SELECT value FROM json_each(?))"
+            known |= dict(db.execute(query, (listed,)).fetchall())
             if len(self._lanes) > _MOST_LANES_KEPT:
                 self._lanes.clear()
             self._lanes |= known
@@ -115,11 +105,9 @@ class Admission:
         self, db: sqlite3.Connection, admitted: list[tuple[int, Request]], names: list[str], lanes: dict[str, int]
     ) -> tuple[list[tuple[int, Request]], list[str]]:
         """Leave out what would make a host's pages more than are wanted of it."""
-        (found,) = db.execute(
-            "SELECT json_group_object(name, total) FROM lanes WHERE id IN (SELECT value FROM json_each(?))",
-            (str(list(lanes.values())),),
-        ).fetchone()
-        totals, kept, kept_names = _NAMED.decode(found), [], []
+        query = "SELECT name, total FROM lanes WHERE id IN (SELECT value FROM json_each(?))"
+        totals: dict[str, int] = dict(db.execute(query, (str(list(lanes.values())),)).fetchall())
+        kept, kept_names = [], []
         for entry, name in zip(admitted, names, strict=True):
             if totals[name] < self._rules.max_per_lane:
                 totals[name] += 1

@@ -1,9 +1,11 @@
-"""One connection to a crawl's file, used from a thread of its own.
+"""One connection to a crawl's file.
 
-Why a thread: a commit may wait for the disk or for another process, and the event loop must not.
-Why statements over whole batches (arguments and results travel as one JSON document each): the
-sqlite3 module gives up Python's global lock around every row it steps over, and a busy event
-loop takes milliseconds to give it back. One long step per batch avoids that.
+Transactions run on the event loop's own thread. They are short, a few milliseconds for a batch, and commits only
+append to the log, which the system buffers; handing them to another thread was measured to cost a third of the
+crawl's speed, because the two threads then pass Python's global lock to and fro at every row.
+
+What does wait is kept off the loop: a turn behind another process's transaction, and moving the log into the
+database (a checkpoint), which writes to the disk. Both are left to helper threads.
 
 Writers of all processes queue up on a file lock beside the database. SQLite's own waiting is a
 poll with growing sleeps, which starves some writers and idles the others.
@@ -17,12 +19,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import functools
 import os
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,16 +31,21 @@ from weft.frontier.sqlite.schema import APPLICATION, SCHEMA, VERSION
 from weft.version import __version__
 
 T = TypeVar("T")
-Rows = sqlite3.Connection
+Work = Callable[..., T]
 
 _PRAGMAS = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
-PRAGMA wal_autocheckpoint = 32000;
+PRAGMA wal_autocheckpoint = 0;
 PRAGMA cache_size = -65536;
 PRAGMA temp_store = MEMORY;
 PRAGMA busy_timeout = 30000;
 """
+# The log is moved into the database when it has so many bytes: pages that are written again and again until then
+# are written to the database once.
+_LOG_BYTES = 96 * 1024 * 1024
+# How many transactions pass between two looks at it.
+_LOOK_EVERY = 64
 
 
 class Database:
@@ -50,8 +55,10 @@ class Database:
         self.path = path
         self._connection = connection
         self._lock = lock
-        self._mutex = threading.Lock()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="weft-store")
+        self._turn = asyncio.Lock()
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="weft-store")
+        self._checkpoint: Future[None] | None = None
+        self._transactions = 0
 
     @classmethod
     def open(cls, path: Path, *, create: bool = True) -> Database:
@@ -62,7 +69,7 @@ class Database:
             if not create and not path.exists():
                 raise StoreError(f"there is no crawl at {path}")
             path.parent.mkdir(parents=True, exist_ok=True)
-            lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            lock = _open_lock(path)
             undo.callback(os.close, lock)
             connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
             undo.callback(connection.close)
@@ -73,7 +80,7 @@ class Database:
 
     def _prepare(self) -> None:
         # All of it alone: SQLite does not wait for its turn to switch a new file to the WAL.
-        with self._exclusive():
+        with _locked(self._lock):
             (version,) = self._connection.execute("PRAGMA user_version").fetchone()
             (owner,) = self._connection.execute("PRAGMA application_id").fetchone()
             (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -89,48 +96,62 @@ class Database:
                 marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
                 self._connection.executescript(f"BEGIN; {SCHEMA} {marks} COMMIT;")
 
-    async def write(self, work: Callable[..., T], *arguments: Any, failed: Callable[[], None] | None = None) -> T:
+    async def write(self, work: Work[T], *arguments: Any, failed: Callable[[], None] | None = None) -> T:
         """``work(connection, *arguments)`` as one transaction: all of it or, if it raises, nothing.
 
-        It runs on to its end even if the caller is cancelled. ``failed`` is called, in the same
-        thread, when nothing of it was done: to forget what ``work`` remembered outside.
+        ``failed`` is called when nothing of it was done: to forget what ``work`` remembered outside.
         """
-        run = functools.partial(self.write_now, work, *arguments, failed=failed)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, run)
+        with _mapped(self.path):
+            async with self._turn:
+                await self._wait_for_lock()
+                try:
+                    return self._transact(work, arguments, failed)
+                finally:
+                    fcntl.flock(self._lock, fcntl.LOCK_UN)
 
-    async def read(self, work: Callable[..., T], *arguments: Any) -> T:
+    async def read(self, work: Work[T], *arguments: Any) -> T:
         """``work(connection, *arguments)`` on one consistent view."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self.read_now, work, *arguments)
-
-    def write_now(self, work: Callable[..., T], *arguments: Any, failed: Callable[[], None] | None = None) -> T:
-        with _mapped(self.path), self._mutex, self._exclusive():
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                result = work(self._connection, *arguments)
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if failed:
-                    failed()
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
-            return result
-
-    def read_now(self, work: Callable[..., T], *arguments: Any) -> T:
-        with _mapped(self.path), self._mutex:
+        with _mapped(self.path):
             self._connection.execute("BEGIN")
             try:
                 return work(self._connection, *arguments)
             finally:
                 self._connection.execute("COMMIT")
 
-    @contextlib.contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+    async def _wait_for_lock(self) -> None:
         try:
-            yield
-        finally:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting = self._threads.submit(fcntl.flock, self._lock, fcntl.LOCK_EX)
+            try:
+                await asyncio.wrap_future(waiting)
+            except asyncio.CancelledError:
+                # The thread may get it after all, with nobody there to use it.
+                waiting.add_done_callback(lambda _: fcntl.flock(self._lock, fcntl.LOCK_UN))
+                raise
+
+    def _transact(self, work: Work[T], arguments: tuple[Any, ...], failed: Callable[[], None] | None) -> T:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            result = work(self._connection, *arguments)
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if failed:
+                failed()
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+        self._transactions += 1
+        if self._transactions % _LOOK_EVERY == 0:
+            self._shorten_log()
+        return result
+
+    def _shorten_log(self) -> None:
+        if self._checkpoint is not None and not self._checkpoint.done():
+            return
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.getsize(f"{self.path}-wal") > _LOG_BYTES:
+                self._checkpoint = self._threads.submit(_checkpoint, self.path)
 
     @property
     def closed(self) -> bool:
@@ -138,11 +159,39 @@ class Database:
 
     def close(self) -> None:
         """Let go of the file; again does no harm."""
-        self._thread.shutdown(wait=True)
+        self._threads.shutdown(wait=True)
         self._connection.close()
         lock, self._lock = self._lock, -1
         if lock >= 0:
             os.close(lock)
+
+
+def _open_lock(path: Path) -> int:
+    return os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+
+@contextlib.contextmanager
+def _locked(lock: int) -> Iterator[None]:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(lock, fcntl.LOCK_UN)
+
+
+def _checkpoint(path: Path) -> None:
+    """Move the log into the database: most of it beside the writers, the little that came meanwhile without them.
+
+    If it fails (a full disk), the log stays as it is and the next transaction that needs the disk says so.
+    """
+    with contextlib.suppress(sqlite3.Error, OSError), contextlib.ExitStack() as stack:
+        connection = stack.enter_context(contextlib.closing(sqlite3.connect(path, timeout=30)))
+        lock = _open_lock(path)
+        stack.callback(os.close, lock)
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        with _locked(lock):
+            connection.execute("PRAGMA wal_checkpoint(RESTART)")
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """The Frontier on SQLite. The layout is drawn in ``schema``, the threading explained in ``database``.
 
-Every method is one transaction of a fixed number of statements, each over the whole batch, so
+Every method is one transaction over its whole batch, so
 its cost is that of the rows touched and does not grow with the crawl: lanes that can't give
 anything are in no index, seen fingerprints are looked up in a clustered tree, the rest is
 appended or taken from the front.
@@ -27,10 +27,6 @@ _Lane = tuple[int, str, float, int]  # id, name, seconds until it is due, how ma
 
 # How often the workers of this machine are looked at for one that is gone.
 _LIVENESS_SECONDS = 1.0
-
-_LANES = msgspec.json.Decoder(list[_Lane])
-_LEASED = msgspec.json.Decoder(list[tuple[int, int, int, int, str]])
-_IDS = msgspec.json.Decoder(list[int])
 
 
 class SqliteFrontier:
@@ -90,13 +86,12 @@ class SqliteFrontier:
             limit = min(limit, self.rules.max_pages - pages)
         if limit <= 0:
             return []
-        (ready,) = db.execute(
-            "SELECT json_group_array(json_array(id, name, max(0.0, due - ?1), CASE WHEN delay > 0 THEN 1"
-            " WHEN cap = 0 THEN pending ELSE min(pending, cap - active) END)) FROM (SELECT * FROM lanes"
-            " WHERE pending > 0 AND (cap = 0 OR active < cap) AND due <= ?1 + ?2 ORDER BY due LIMIT ?3)",
+        lanes: list[_Lane] = db.execute(
+            "SELECT id, name, max(0.0, due - ?1), CASE WHEN delay > 0 THEN 1 WHEN cap = 0 THEN pending"
+            " ELSE min(pending, cap - active) END FROM lanes"
+            " WHERE pending > 0 AND (cap = 0 OR active < cap) AND due <= ?1 + ?2 ORDER BY due LIMIT ?3",
             (now, self.rules.ahead, limit),
-        ).fetchone()
-        lanes = _LANES.decode(ready)
+        ).fetchall()
         if not lanes:
             return []
         before = self._last_lease(db)
@@ -127,10 +122,8 @@ class SqliteFrontier:
             left -= share
 
     def _taken(self, db: sqlite3.Connection, lanes: list[_Lane], before: int, now: float) -> list[Lease]:
-        (rows,) = db.execute(
-            "SELECT json_group_array(json_array(id, fp, lane, attempt, record)) FROM"
-            " (SELECT * FROM leases WHERE id > ? ORDER BY id)", (before,)
-        ).fetchone()  # fmt: skip
+        query = "SELECT id, fp, lane, attempt, record FROM leases WHERE id > ? ORDER BY id"
+        taken = db.execute(query, (before,)).fetchall()
         db.execute(
             "DELETE FROM queue WHERE (lane, rank, seq) IN (SELECT lane, rank, seq FROM leases WHERE id > ?)", (before,)
         )
@@ -147,7 +140,7 @@ class SqliteFrontier:
                 id=number, fingerprint=fp, lane=by_id[lane][0], request=Request.from_record(record), attempt=attempt,
                 wait=by_id[lane][1], deadline=deadline,
             )
-            for number, fp, lane, attempt, record in _LEASED.decode(rows)
+            for number, fp, lane, attempt, record in taken
         ]  # fmt: skip
         db.execute("UPDATE tally SET pending = pending - ?1, leased = leased + ?1", (len(leases),))
         return leases
@@ -161,15 +154,12 @@ class SqliteFrontier:
 
     def _end_lost(self, db: sqlite3.Connection, now: float, gone: list[str]) -> None:
         """Leases past their deadline, or of workers that are gone, go back to their lanes."""
-        lost = _IDS.decode(
-            db.execute(
-                "SELECT json_group_array(id) FROM leases WHERE deadline <= ?1"
-                " OR worker IN (SELECT value FROM json_each(?2))",
-                (now, msgspec.json.encode(gone).decode()),
-            ).fetchone()[0]
-            if gone
-            else db.execute("SELECT json_group_array(id) FROM leases WHERE deadline <= ?", (now,)).fetchone()[0]
-        )
+        late = "SELECT id FROM leases WHERE deadline <= ?1"
+        if gone:
+            late += " OR worker IN (SELECT value FROM json_each(?2))"
+            lost = [row[0] for row in db.execute(late, (now, msgspec.json.encode(gone).decode()))]
+        else:
+            lost = [row[0] for row in db.execute(late, (now,))]
         if not lost:
             return
         ids, most = str(lost), self.rules.max_losses
@@ -240,8 +230,8 @@ def _holds(db: sqlite3.Connection, worker: str) -> bool:
 
 def living(db: sqlite3.Connection, ids: Sequence[int]) -> set[int]:
     """Those of the leases that have not ended."""
-    query = "SELECT json_group_array(id) FROM leases WHERE id IN (SELECT value FROM json_each(?))"
-    return set(_IDS.decode(db.execute(query, (str(list(ids)),)).fetchone()[0]))
+    query = "SELECT id FROM leases WHERE id IN (SELECT value FROM json_each(?))"
+    return {row[0] for row in db.execute(query, (str(list(ids)),))}
 
 
 def read_counts(db: sqlite3.Connection) -> Counts:

@@ -6,13 +6,9 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from weft.clock import Clock
 from weft.frontier.sqlite.admission import Admission
 from weft.model import Dead, Done, Outcome, Retry
-
-_HELD = msgspec.json.Decoder(list[tuple[int, int]])
 
 
 def settle(db: sqlite3.Connection, outcomes: Sequence[Outcome], admission: Admission, clock: Clock) -> set[int]:
@@ -38,11 +34,8 @@ def settle(db: sqlite3.Connection, outcomes: Sequence[Outcome], admission: Admis
 
 
 def _lanes_of_living(db: sqlite3.Connection, outcomes: Sequence[Outcome]) -> dict[int, int]:
-    (found,) = db.execute(
-        "SELECT json_group_array(json_array(id, lane)) FROM leases WHERE id IN (SELECT value FROM json_each(?))",
-        (str([outcome.lease.id for outcome in outcomes]),),
-    ).fetchone()
-    return dict(_HELD.decode(found))
+    query = "SELECT id, lane FROM leases WHERE id IN (SELECT value FROM json_each(?))"
+    return dict(db.execute(query, (str([outcome.lease.id for outcome in outcomes]),)).fetchall())
 
 
 def _store_items(db: sqlite3.Connection, ended: Sequence[Done | Dead]) -> None:
@@ -52,7 +45,7 @@ def _store_items(db: sqlite3.Connection, ended: Sequence[Done | Dead]) -> None:
         for number, item in enumerate(outcome.items)
     ]
     if rows:
-        _insert(db, "outbox (fp, n, json)", rows)
+        db.executemany("INSERT INTO outbox (fp, n, json) VALUES (?, ?, ?)", rows)
         db.execute("UPDATE tally SET items = items + ?", (len(rows),))
 
 
@@ -63,19 +56,17 @@ def _finish(db: sqlite3.Connection, done: Sequence[Done], now: float) -> None:
         (each.lease.fingerprint, now, each.status, each.size, len(each.children), len(each.items), each.note)
         for each in done
     ]
-    _insert(db, "history (fp, at, status, size, links, items, note)", rows)
+    db.executemany("INSERT INTO history (fp, at, status, size, links, items, note) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
     db.execute("UPDATE tally SET done = done + ?, bytes = bytes + ?", (len(done), sum(each.size for each in done)))
 
 
 def _bury(db: sqlite3.Connection, dead: Sequence[Dead], now: float) -> None:
     if not dead:
         return
-    rows = [(each.lease.id, each.kind, each.reason, each.detail, each.status) for each in dead]
-    db.execute(
+    db.executemany(
         "INSERT INTO dead (fp, lane, rank, seq, attempt, record, at, kind, reason, detail, status)"
-        " SELECT fp, lane, rank, seq, attempt, record, ?2, value ->> 1, value ->> 2, value ->> 3, value ->> 4"
-        " FROM json_each(?1) JOIN leases ON leases.id = (value ->> 0)",
-        (_json(rows), now),
+        " SELECT fp, lane, rank, seq, attempt, record, ?, ?, ?, ?, ? FROM leases WHERE id = ?",
+        [(now, each.kind, each.reason, each.detail, each.status, each.lease.id) for each in dead],
     )
     db.execute("UPDATE tally SET dead = dead + ?", (len(dead),))
 
@@ -84,22 +75,20 @@ def _give_back(db: sqlite3.Connection, retries: Sequence[Retry], now: float) -> 
     """Retries wait for their time, or return to their lane at once; returns the leases of the latter."""
     if not retries:
         return set()
-    at_once = [(each.lease.id, int(each.counted)) for each in retries if each.after <= 0]
-    later = [(each.lease.id, int(each.counted), now + each.after, each.reason) for each in retries if each.after > 0]
-    db.execute(
+    at_once = [each for each in retries if each.after <= 0]
+    later = [each for each in retries if each.after > 0]
+    db.executemany(
         "INSERT INTO queue (lane, rank, seq, fp, attempt, losses, record)"
-        " SELECT lane, rank, seq, fp, attempt - 1 + (value ->> 1), losses, record"
-        " FROM json_each(?) JOIN leases ON leases.id = (value ->> 0)",
-        (_json(at_once),),
+        " SELECT lane, rank, seq, fp, attempt - 1 + ?, losses, record FROM leases WHERE id = ?",
+        [(each.counted, each.lease.id) for each in at_once],
     )
-    db.execute(
+    db.executemany(
         "INSERT INTO delayed (due, fp, lane, rank, seq, attempt, losses, record, reason)"
-        " SELECT value ->> 2, fp, lane, rank, seq, attempt - 1 + (value ->> 1), losses, record, value ->> 3"
-        " FROM json_each(?) JOIN leases ON leases.id = (value ->> 0)",
-        (_json(later),),
+        " SELECT ?, fp, lane, rank, seq, attempt - 1 + ?, losses, record, ? FROM leases WHERE id = ?",
+        [(now + each.after, each.counted, each.reason, each.lease.id) for each in later],
     )
     db.execute("UPDATE tally SET pending = pending + ?, delayed = delayed + ?", (len(at_once), len(later)))
-    return {lease for lease, _ in at_once}
+    return {each.lease.id for each in at_once}
 
 
 def _release_lanes(
@@ -108,7 +97,7 @@ def _release_lanes(
     """Free the lanes' places, count their delay from the last touch, and set a new pace where one came."""
     lanes: dict[int, list[Any]] = {}
     for outcome in kept:
-        # lane, places freed, requests returned, last touched, delay, cap
+        # lane, places freed, requests returned, last touched, delay, cap: ?1 to ?6
         row = lanes.setdefault(lane_of[outcome.lease.id], [lane_of[outcome.lease.id], 0, 0, None, None, None])
         row[1] += 1
         row[2] += outcome.lease.id in returned
@@ -116,21 +105,12 @@ def _release_lanes(
             row[3] = max(row[3] or 0.0, outcome.touched + offset)
         if outcome.pace is not None:
             row[4], row[5] = outcome.pace.delay, outcome.pace.limit
-    db.execute(
-        "UPDATE lanes SET active = active - (value ->> 1), pending = pending + (value ->> 2),"
-        " delay = coalesce(value ->> 4, delay), cap = coalesce(value ->> 5, cap),"
+    db.executemany(
+        "UPDATE lanes SET active = active - ?2, pending = pending + ?3, delay = coalesce(?5, delay),"
+        " cap = coalesce(?6, cap),"
         # If the host was not asked, no turn was used. Where several may be out, the turn was counted at its start.
-        " due = CASE WHEN value ->> 3 IS NOT NULL AND (cap = 1 OR value ->> 5 IS NOT NULL)"
-        "  THEN max(due, (value ->> 3) + coalesce(value ->> 4, delay)) ELSE due END"
-        " FROM json_each(?) WHERE lanes.id = (value ->> 0)",
-        (_json(list(lanes.values())),),
+        " due = CASE WHEN ?4 IS NOT NULL AND (cap = 1 OR ?6 IS NOT NULL)"
+        "  THEN max(due, ?4 + coalesce(?5, delay)) ELSE due END"
+        " WHERE id = ?1",
+        lanes.values(),
     )
-
-
-def _insert(db: sqlite3.Connection, into: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    columns = ", ".join(f"value ->> {index}" for index in range(len(rows[0])))
-    db.execute(f"INSERT INTO {into} SELECT {columns} FROM json_each(?)", (_json(rows),))
-
-
-def _json(rows: Sequence[Any]) -> str:
-    return msgspec.json.encode(rows).decode()

@@ -1,0 +1,24 @@
+"""Making a process fit for crawling: two settings of the runtime that matter at thousands of pages a second."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import sys
+
+# The event loop and the store's thread share Python's global lock; by default a thread waits 5 ms for it.
+_SWITCH_SECONDS = 0.0005
+
+# By default glibc hands memory back to the system whenever 128 KB are free at its end, and asks for it again a
+# moment later: with a parse tree made and dropped per page, four system calls and as many fresh pages each.
+_KEPT_BYTES = 64 * 1024 * 1024
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+
+def tune() -> None:
+    """Once a process, before the work begins; again does no harm."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    with contextlib.suppress(OSError, AttributeError):  # no glibc, nothing to do
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+        mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES // 2)
