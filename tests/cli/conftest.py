@@ -50,11 +50,9 @@ def weft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
     def run(*words: str) -> Told:
         monkeypatch.setattr(sys, "argv", ["weft", *words])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
+        code = cli.run()
         out, err = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return Told(ended.value.code, out, err)
+        return Told(code, out, err)
 
     return run
 

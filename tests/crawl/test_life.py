@@ -223,7 +223,8 @@ def test_a_worker_does_not_wake_a_crawl_that_ended(project: Project) -> None:
     with SiteProcess(Site(pages=300)) as site:
         assert project.run(*CRAWL, "--limit", "20", START=site.url + "p/0").returncode == 0
         late = project.run("worker", "spider.py", START=site.url + "p/0")
-        assert late.returncode == 0, late.stderr
+        assert late.returncode == 1
+        assert "is not running (limited); start it with: weft crawl" in late.stderr
         assert len(site.records()) == 20
 
 

@@ -58,7 +58,7 @@ class FrontierMachine(RuleBasedStateMachine):
     )
     def begin(self, rules: Rules, requests: list[Request], fewest_moved: int) -> None:
         # How many recent fingerprints are gathered before they join the others.
-        self.patch = mock.patch.object(admission, "_FEWEST_MOVED", fewest_moved)
+        self.patch = mock.patch.object(admission, "_FEWEST_RECENT", fewest_moved)
         self.patch.start()
         self.folder = Path(tempfile.mkdtemp(prefix="weft-model-"))
         self.runner = asyncio.Runner()

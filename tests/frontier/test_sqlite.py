@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -178,7 +179,7 @@ class TestFailures:
         database = frontier.database
 
         def room(pages: int) -> None:
-            database.read_now(lambda db: db.execute(f"PRAGMA max_page_count = {pages}").fetchall())
+            database._connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
 
         await self.run_out_of_space(store, frontier, full=lambda: room(1), free=lambda: room(2**30))
 
@@ -222,7 +223,7 @@ class TestFile:
         self, store: SqliteStore, seed: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # Recent fingerprints join the others several times during this run.
-        monkeypatch.setattr(admission, "_FEWEST_MOVED", 20)
+        monkeypatch.setattr(admission, "_FEWEST_RECENT", 20)
         draw = random.Random(seed)
         rules = Rules(pace=Pace(0.0, draw.choice([0, 1, 3])), lease_seconds=20, max_losses=2)
         frontiers = [await store.frontier(rules), await store.frontier(rules)]
@@ -250,7 +251,7 @@ class TestFile:
         frontier, statements = await store.frontier(Rules(order="priority", max_pages=99, max_per_lane=99)), set[str]()
         database = frontier.database
         await frontier.lease(1, "w")
-        database.read_now(lambda db: db.set_trace_callback(statements.add))
+        await database.read(lambda db: db.set_trace_callback(statements.add))
         await frontier.put([*pages(9), page(1, "b.example")])
         one, two = await frontier.lease(9, "w")
         await frontier.extend([one])
@@ -262,18 +263,20 @@ class TestFile:
         store.clock.advance(70)
         assert numbers(await frontier.lease(9, "w")) == [2]
         await frontier.counts()
-        database.read_now(lambda db: db.set_trace_callback(None))
+        await database.read(lambda db: db.set_trace_callback(None))
         tables = ("seen", "recent", "lanes", "queue", "delayed", "leases", "dead", "history", "outbox")
         plans = {
             f"{detail} in {statement}"
             for statement in statements
             if statement.startswith(("SELECT", "INSERT", "UPDATE", "DELETE"))
-            for *_, detail in database.read_now(
-                lambda db, s: db.execute("EXPLAIN QUERY PLAN " + s).fetchall(), statement
-            )
+            for *_, detail in await database.read(_plan, statement)
         }
         assert [plan for plan in plans if plan.startswith("SEARCH queue")]
         assert [plan for plan in plans if plan.startswith("SCAN ") and plan.split()[1] in tables] == []
+
+
+def _plan(db: sqlite3.Connection, statement: str) -> list[tuple[Any, ...]]:
+    return db.execute("EXPLAIN QUERY PLAN " + statement).fetchall()
 
 
 def random_pages(draw: random.Random) -> list[Request]:

@@ -6,14 +6,22 @@ answers at once.
 
 from __future__ import annotations
 
-import sys
-
 
 def main() -> None:
     """The entry point of the ``weft`` command."""
-    from weft.cli.app import app
-    from weft.cli.exits import guarded
+    from weft.cli.exits import end
 
-    with guarded():
-        app(prog_name="weft")
-    sys.exit(0)
+    end(run())
+
+
+def run() -> int:
+    """The command that ``sys.argv`` asks for; returns its exit code."""
+    from weft.cli.exits import code_of
+
+    return code_of(_command)
+
+
+def _command() -> None:
+    from weft.cli.app import app
+
+    app(prog_name="weft")

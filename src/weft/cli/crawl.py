@@ -40,7 +40,7 @@ def crawl(
 ) -> None:  # fmt: skip
     """Run the spider in FILE. A crawl that did not finish is resumed by the same command."""
     from weft.cli.conditions import parse_condition
-    from weft.cli.run import Plan, run_plan
+    from weft.cli.foreground import Plan, run_plan
 
     flags: dict[str, object] = dict(pairs(settings, "-s"))
     if limit:

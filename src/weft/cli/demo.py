@@ -15,6 +15,6 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Watch a crawl: of a site on this machine, killed half-way and resumed. Takes a quarter of a minute."""
-    from weft.cli.show import Show
+    from weft.cli.demo_show import Show
 
     raise typer.Exit(Show(pages, workers, quiet=as_json).run())

@@ -7,10 +7,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
+import signal
 import sys
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable
+from typing import NoReturn
 
 from weft.errors import ConfigError, StoreError, WeftError
 
@@ -26,17 +30,35 @@ def exit_code(error: WeftError) -> int:
     return FAILED
 
 
-@contextlib.contextmanager
-def guarded() -> Iterator[None]:
-    """End the process with a message and the right code for errors of ours; others are bugs and show themselves."""
+def end(code: int) -> NoReturn:
+    """End the process.
+
+    Without tearing the interpreter down: the HTTP library's threads outlive it and, now and then, would abort the
+    process on their way out.
+    """
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
+def code_of(work: Callable[[], None]) -> int:
+    """Do the work; returns the exit code it came to. Errors of ours become messages."""
     try:
-        yield
+        work()
+        # Here and not at the end: if the reader of our output went away, that is the end we came to.
+        sys.stdout.flush()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else FAILED if end.code else 0
     except WeftError as error:
         print(f"weft: {error}", file=sys.stderr)
-        sys.exit(exit_code(error))
+        return exit_code(error)
     except BrokenPipeError:
-        # The reader of our output went away. Python would complain again when it closes it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(FAILED)
+        return FAILED
     except KeyboardInterrupt:
-        sys.exit(BY_SIGNAL + 2)
+        return BY_SIGNAL + signal.SIGINT
+    except BaseException:
+        traceback.print_exc()
+        return FAILED
+    return 0

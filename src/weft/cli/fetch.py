@@ -27,9 +27,9 @@ def fetch(
     import asyncio
 
     from weft import assembly, config, launch
-    from weft.cli import answer
+    from weft.cli import one_response
     from weft.cli.exits import FAILED
-    from weft.cli.single import close_and_rest, fetch_following, request_of
+    from weft.cli.one_request import fetch_following, request_of
     from weft.model import Response
 
     request = request_of(target)
@@ -38,19 +38,19 @@ def fetch(
     async def run() -> Response:
         fetcher = assembly.fetcher_for(chosen, launch.FOLDER)
         try:
-            return await fetch_following(fetcher, request, chosen, answer.say_hop)
+            return await fetch_following(fetcher, request, chosen, one_response.say_hop)
         finally:
-            await close_and_rest(fetcher)
+            await fetcher.close()
 
     response = asyncio.run(run())
-    answer.say_status(response)
+    one_response.say_status(response)
     if headers:
-        answer.say_headers(response)
+        one_response.say_headers(response)
     if output is not None:
-        answer.save(response, output)
+        one_response.save(response, output)
     if as_json:
-        answer.print_data(response)
+        one_response.print_data(response)
     elif output is None:
-        answer.print_body(response)
+        one_response.print_body(response)
     if not response.ok:
         raise typer.Exit(FAILED)

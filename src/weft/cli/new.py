@@ -20,7 +20,7 @@ def new(
     import string
 
     from weft.cli.exits import FAILED
-    from weft.cli.single import given_url
+    from weft.cli.one_request import given_url
     from weft.cli.tables import say
     from weft.model.url import host_of
 

@@ -27,8 +27,8 @@ def retry(
     from weft import launch
     from weft.cli.crawls import choose, crawl_command, is_supervised, opened
     from weft.cli.exits import FAILED
-    from weft.cli.letters import kinds_of
-    from weft.cli.single import given_url
+    from weft.cli.one_request import given_url
+    from weft.cli.status_dead import kinds_of
     from weft.cli.tables import number, print_json, say
     from weft.engine.states import State
 

@@ -20,15 +20,15 @@ def shell(
 ) -> None:
     """Fetch a page and open an interactive Python with it: page.css("h1::text").get() and so on."""
     from weft import config
-    from weft.cli.bench import Bench
     from weft.cli.exits import FAILED
-    from weft.cli.single import request_of
+    from weft.cli.one_request import request_of
+    from weft.cli.shell_session import Session
 
     request = request_of(target) if target else None
-    with Bench(config.load({}, pairs(settings, "-s"))) as bench:
+    with Session(config.load({}, pairs(settings, "-s"))) as session:
         if request is not None:
-            bench.fetch(request)
+            session.fetch(request)
         if not code:
-            bench.interact(plain=plain)
-        elif not bench.run(code):
+            session.interact(plain=plain)
+        elif not session.run(code):
             raise typer.Exit(FAILED)

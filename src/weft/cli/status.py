@@ -24,23 +24,23 @@ def status(
     """Show how the crawls here stand, or one of them in detail."""
     import asyncio
 
-    from weft.cli import letters, standing
+    from weft.cli import status_dead, status_view
     from weft.cli.crawls import choose, opened, standing_of, survey
     from weft.cli.tables import say
 
     async def show() -> None:
         if not (crawl or dead or kind or detail or lanes):
-            standing.show_all(await survey(), as_json)
+            status_view.show_all(await survey(), as_json)
             return
         path, remark = await choose(crawl)
         if remark:
             say(remark)
         async with opened(path) as store:
             if lanes:
-                await standing.show_lanes(store, limit, as_json)
+                await status_view.show_lanes(store, limit, as_json)
             elif dead or kind or detail:
-                await letters.show(store, limit, kind, detail, as_json)
+                await status_dead.show(store, limit, kind, detail, as_json)
             else:
-                await standing.show_one(await standing_of(store, path), store, as_json)
+                await status_view.show_one(await standing_of(store, path), store, as_json)
 
     asyncio.run(show())

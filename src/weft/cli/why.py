@@ -21,12 +21,12 @@ def why(
     """
     import asyncio
 
-    from weft.cli import fate_words
+    from weft.cli import why_words
     from weft.cli.crawls import choose, opened, standing_of
     from weft.cli.exits import FAILED
-    from weft.cli.fate import Fate, fates
-    from weft.cli.single import given_url
+    from weft.cli.one_request import given_url
     from weft.cli.tables import say
+    from weft.cli.why_fate import Fate, fates
 
     async def look() -> list[Fate]:
         path, remark = await choose(crawl)
@@ -35,7 +35,7 @@ def why(
         async with opened(path) as store:
             standing = await standing_of(store, path)
             found = await fates(store, standing, wanted)
-        (fate_words.print_data if as_json else fate_words.show)(found, standing)
+        (why_words.print_data if as_json else why_words.show)(found, standing)
         return found
 
     wanted = given_url(url)

@@ -18,7 +18,7 @@ def worker(
     tied: Annotated[bool, typer.Option("--tied", hidden=True, help="End when standard input closes.")] = False,
 ) -> None:
     """Take part in a crawl of FILE that is running on this machine."""
-    from weft.cli.run import Plan, run_worker
+    from weft.cli.foreground import Plan, run_worker
 
     plan = Plan(
         file=file, spider_name=spider, arguments=pairs(arguments, "-a"), flags=dict(pairs(settings, "-s")), crawl=name

@@ -32,7 +32,7 @@ from weft.policy.concurrency import Gauge
 _BATCH = 256
 _MOST_WAITING = 4096
 # Outcomes linger this long for company, unless there are enough.
-_LINGER_SECONDS = 0.004
+_LINGER_SECONDS = 0.01
 _ENOUGH = 64
 # How often an idle worker looks for work; shorter than the time leases are handed out ahead.
 _POLL_SECONDS = (0.01, 0.1)

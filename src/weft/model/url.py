@@ -80,12 +80,13 @@ class Joiner:
 
     def __call__(self, link: str) -> str | None:
         if "/." not in link:
-            if _plain_path(link):
+            if link.startswith("http"):
+                if _plain_url(link):
+                    return link
+            elif _plain_path(link):
                 return self._origin + link
-            if _plain_relative(link):
+            elif _plain_relative(link):
                 return self._folder + link
-            if _plain_url(link):
-                return link
         return _normalize(link, self._base)
 
 

@@ -19,6 +19,7 @@ import contextlib
 import fcntl
 import os
 import sqlite3
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +34,8 @@ from weft.sinks.rows import MAX_COLUMNS, json, row, too_many_columns
 
 _ID: Final = "_id"
 _BUSY_SECONDS: Final = 30.0
+# SQLite's own locks begin at the first gigabyte.
+_LOCKABLE: Final = 1 << 20
 _INT64: Final = range(-(1 << 63), 1 << 63)
 
 
@@ -100,11 +103,12 @@ class Sqlite:
             self._lock = -1
 
     def _claim(self) -> None:
-        """Keep other crawls out. This lock (flock) is of another kind than SQLite's own: readers are not kept out."""
+        """Keep other processes off this table: by a lock on one byte of the file, far from those SQLite locks."""
         self._lock = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        byte = zlib.crc32(self._table.encode()) % _LOCKABLE
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+        except (BlockingIOError, PermissionError):
             os.close(self._lock)
             self._lock = -1
             raise SinkError(f"can't write {self._path}: another crawl is writing it; choose another file") from None

@@ -17,12 +17,11 @@ async def batches(given: Any) -> AsyncIterator[list[Any]]:
     if isinstance(given, AsyncGeneratorType):
         async for value in given:
             yield value if type(value) is list else [value]
-        return
-    if inspect.isawaitable(given):
-        given = await given
-    if isinstance(given, GeneratorType):
+    elif isinstance(given, GeneratorType):
         for value in given:
             yield value if type(value) is list else [value]
+    elif inspect.isawaitable(given):
+        yield [await given]
     else:
         yield [given]
 

@@ -13,9 +13,10 @@ from weft.model import Request
 
 # Lane ids are looked up for every admitted request; a broad crawl has more hosts than are worth keeping.
 _MOST_LANES_KEPT = 100_000
-# When recent fingerprints are moved to the others.
-_FEWEST_MOVED = 50_000
-_SHARE_MOVED = 16
+# How many fingerprints are recent: this many, or this share of all.
+_FEWEST_RECENT = 20_000
+_SEEN_PER_RECENT = 16
+_WINDOWS = 64
 
 
 class Admission:
@@ -76,12 +77,19 @@ class Admission:
 
     @staticmethod
     def _move_recent(db: sqlite3.Connection) -> None:
-        """Once there are enough of them: the more are seen, the more it takes for two to share a page."""
-        seen, recent = db.execute("SELECT seq, recent FROM tally").fetchone()
-        if recent >= max(_FEWEST_MOVED, seen // _SHARE_MOVED):
-            db.execute("INSERT INTO seen SELECT fp FROM recent ORDER BY fp")
-            db.execute("DELETE FROM recent")
-            db.execute("UPDATE tally SET recent = 0")
+        """Move recent fingerprints to the others, once there are so many that several share a page of the tree.
+
+        By windows of the number range, in turn: a few thousand at a time, and yet close together.
+        """
+        seen, recent, window = db.execute("SELECT seq, recent, window FROM tally").fetchone()
+        most = max(_FEWEST_RECENT, seen // _SEEN_PER_RECENT)
+        while recent > most:
+            low = window * (2**64 // _WINDOWS) - 2**63
+            bounds = (low, low + 2**64 // _WINDOWS - 1)
+            db.execute("INSERT INTO seen SELECT fp FROM recent WHERE fp BETWEEN ? AND ? ORDER BY fp", bounds)
+            recent -= db.execute("DELETE FROM recent WHERE fp BETWEEN ? AND ?", bounds).rowcount
+            window = (window + 1) % _WINDOWS
+            db.execute("UPDATE tally SET recent = ?, window = ?", (recent, window))
 
     def lane_ids(self, db: sqlite3.Connection, names: set[str], now: float) -> dict[str, int]:
         """The lanes of these names; those that are not there are made."""

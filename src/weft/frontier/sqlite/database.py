@@ -43,9 +43,9 @@ PRAGMA busy_timeout = 30000;
 """
 # The log is moved into the database when it has so many bytes: pages that are written again and again until then
 # are written to the database once.
-_LOG_BYTES = 96 * 1024 * 1024
+_LOG_BYTES = 128 * 1024 * 1024
 # How many transactions pass between two looks at it.
-_LOOK_EVERY = 64
+_LOOK_EVERY = 8
 
 
 class Database:
@@ -191,7 +191,7 @@ def _checkpoint(path: Path) -> None:
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
         with _locked(lock):
-            connection.execute("PRAGMA wal_checkpoint(RESTART)")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
     seen     fp                           every request ever admitted: 64-bit fingerprints, clustered
     recent   fp                           the latest of them. Fingerprints fall all over the tree, so
                                           each one inserted rewrites a page of its own; gathered here
-                                          and moved in bulk, many share a page
+                                          and moved by ranges, several share a page
     lanes    id, name, due, pace, …       one row a host; only those that can give something now are
                                           in the index ``lanes_ready``, so idle hosts cost nothing
     queue    (lane, rank, seq) → record   pending requests, clustered in the order they are handed out
@@ -73,8 +73,8 @@ CREATE TABLE workers (id TEXT PRIMARY KEY, at REAL NOT NULL, report TEXT NOT NUL
 CREATE TABLE tally (
     pending INTEGER NOT NULL, leased INTEGER NOT NULL, delayed INTEGER NOT NULL, done INTEGER NOT NULL,
     dead INTEGER NOT NULL, items INTEGER NOT NULL, bytes INTEGER NOT NULL,
-    seq INTEGER NOT NULL, recent INTEGER NOT NULL
+    seq INTEGER NOT NULL, recent INTEGER NOT NULL, window INTEGER NOT NULL
 );
-INSERT INTO tally VALUES (0, 0, 0, 0, 0, 0, 0, 0, 0);
+INSERT INTO tally VALUES (0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
 CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.fetch.curl import parse_curl
-from weft.fetch.shell import split
+from weft.cli.curl import parse_curl
+from weft.cli.curl_words import split
 from weft.model import Request
 
 URL = "http://a.example/"

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from weft.cli.crawls import FRESH_SECONDS, Standing
-from weft.cli.fate import Fate
-from weft.cli.standing import pace_of
+from weft.cli.status_view import pace_of
 from weft.cli.tables import Screen, ago, moment, number, print_json, size, span
+from weft.cli.why_fate import Fate
 
 
 def show(found: Sequence[Fate], standing: Standing) -> None:

@@ -12,7 +12,7 @@ import re
 from typing import Final
 from urllib.parse import quote
 
-from weft.fetch.shell import split
+from weft.cli.curl_words import split
 from weft.model import Request
 
 _SHORT: Final = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -19,7 +18,6 @@ from weft.policy.scope import Scope, is_private_host
 
 Hop = Callable[[Response, str], None]
 
-_REST_SECONDS = 0.1
 _bare = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[\w-]+(?:\.[\w-]+)*\.?)(?::[0-9]+)?(?:[/?#].*)?").fullmatch
 
 
@@ -52,7 +50,7 @@ def request_of(words: Sequence[str]) -> Request:
 
     Anything else ends the program as wrong usage.
     """
-    from weft.fetch.curl import parse_curl
+    from weft.cli.curl import parse_curl
 
     command = words[0] if len(words) == 1 else shlex.join(words)
     if not re.match(r"curl\s", command.lstrip()):
@@ -90,14 +88,3 @@ async def fetch_following(fetcher: Fetcher, request: Request, settings: Settings
             return response
         hop(response, target.url)
         request = target
-
-
-async def close_and_rest(fetcher: Fetcher) -> None:
-    """Close the fetcher of a process that is about to end.
-
-    The HTTP library's thread lets go of its last Python object a moment after it has answered, and
-    Python aborts a process (exit code 134) whose end falls into that moment. Nothing tells when it
-    is over, so it is waited out.
-    """
-    await fetcher.close()
-    await asyncio.sleep(_REST_SECONDS)

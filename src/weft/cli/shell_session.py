@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from weft import assembly, launch
-from weft.cli import answer
-from weft.cli.single import close_and_rest, fetch_following, url_of
+from weft.cli import one_response
+from weft.cli.one_request import fetch_following, url_of
 from weft.config import Settings
 from weft.model import Request
 from weft.spider import Page, Spider
@@ -32,7 +32,7 @@ _BANNER = """
 """
 
 
-class Bench:
+class Session:
     """A fetcher and the names around it, until the block is left."""
 
     def __init__(self, settings: Settings) -> None:
@@ -52,7 +52,7 @@ class Bench:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._wait(close_and_rest(self._fetcher))
+        self._wait(self._fetcher.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -64,8 +64,8 @@ class Bench:
         :raises FetchError: no response could be had.
         """
         request = target if isinstance(target, Request) else Request(url=url_of(target))
-        response = self._wait(fetch_following(self._fetcher, request, self._settings, answer.say_hop))
-        answer.say_status(response)
+        response = self._wait(fetch_following(self._fetcher, request, self._settings, one_response.say_hop))
+        one_response.say_status(response)
         page = Page(response)
         self.names.update(page=page, response=response, request=response.request)
         return page

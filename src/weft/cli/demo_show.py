@@ -23,9 +23,9 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.syntax import Syntax
 
+from weft.cli.demo_checks import Checked, check
+from weft.cli.demo_kill import Killed, kill_at
 from weft.cli.exits import FAILED
-from weft.cli.show_checks import Checked, check
-from weft.cli.show_kill import Killed, kill_at
 from weft.cli.tables import Screen, number
 from weft.errors import WeftError
 from weft.testing.site import Site, SiteProcess

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from weft.cli.show_kill import Killed
+from weft.cli.demo_kill import Killed
 from weft.testing.site import SiteProcess, fetches, gaps
 from weft.testing.site.model import Layout
 

@@ -20,7 +20,7 @@ from weft.cli.view import View, view_for
 from weft.config import Settings
 from weft.engine.states import State
 from weft.engine.supervisor import Ending, Supervisor
-from weft.errors import StoreError
+from weft.errors import StoreError, WeftError
 from weft.sinks.select import sink_for
 from weft.spider import Spider
 from weft.spider.load import load_spider
@@ -53,7 +53,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def worker_command(self) -> list[str]:
         """The command that runs another process for the same crawl."""
-        command = [sys.executable, "-m", "weft", "worker", str(self.file), "--tied"]
+        # -P: the folder it is run in must not hide Python's own modules, or ours.
+        command = [sys.executable, "-P", "-m", "weft", "worker", str(self.file), "--tied"]
         for key, value in self.arguments.items():
             command += ["-a", f"{key}={value}"]
         for key, value in self.flags.items():
@@ -78,7 +79,7 @@ def run_worker(plan: Plan, *, tied: bool) -> int:
     spider, settings, path = plan.load()
     if not path.exists():
         raise StoreError(f"there is no crawl {path.stem!r} here to take part in; start it with: weft crawl {plan.file}")
-    return _run(_work(spider, settings, path, tied))
+    return _run(_work(plan.file, spider, settings, path, tied))
 
 
 async def _crawl(plan: Plan, spider: Spider, settings: Settings, path: Path, sinks: list[Any]) -> int:
@@ -122,6 +123,8 @@ async def _conclude(plan: Plan, ending: Ending, store: assembly.Store, view: Vie
         print(_json(summary), file=sys.stderr if "-" in plan.outputs else sys.stdout)
     else:
         view.closed(ending, counts, await store.inspector.dead(1), kinds)
+        if counts.items and not plan.outputs:
+            view.say("  the items are kept with the crawl: weft export -o FILE")
         for text in broken:
             view.say(f"  --fail-on {text}: it is so")
     if ending.state is State.STOPPED and signals.received:
@@ -129,11 +132,14 @@ async def _conclude(plan: Plan, ending: Ending, store: assembly.Store, view: Vie
     return BROKEN if broken else 0
 
 
-async def _work(spider: Spider, settings: Settings, path: Path, tied: bool) -> int:
+async def _work(file: Path, spider: Spider, settings: Settings, path: Path, tied: bool) -> int:
     store = assembly.open_store(path, settings.rules, create=False)
     fetcher = assembly.fetcher_for(settings, launch.FOLDER)
     signals = _Signals()
     try:
+        state = (await store.ledger.facts()).get("state", "")
+        if state != State.RUNNING:
+            raise WeftError(f"crawl {path.stem!r} is not running ({state}); start it with: weft crawl {file}")
         hosts = await launch.start_hosts(store)
         member = assembly.member_for(spider, settings, store, fetcher, hosts)
         signals.listen_plain(member.drain, member.stop)
