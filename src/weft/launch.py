@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
@@ -34,6 +35,7 @@ FOLDER = Path(".weft")
 _DATABASE = ("", "-wal", "-shm")
 # So many start requests are looked at for their hosts before the crawl begins.
 _LOOKED_AT = 1000
+_LOCK_TRIES, _LOCK_SECONDS = 5, 0.02
 
 
 def crawl_id(spider: Spider, given: dict[str, str]) -> str:
@@ -66,14 +68,25 @@ def exclusive(path: Path) -> Iterator[None]:
     except OSError as error:
         raise StoreError(f"{lock}: {error.strerror}. Weft keeps the state of crawls there") from error
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not _locked(file):
+            raise WeftError(
+                f"crawl {path.stem!r} is running already, in another process. Add to it with: weft worker FILE"
+            )
         yield
-    except BlockingIOError:
-        raise WeftError(
-            f"crawl {path.stem!r} is running already, in another process. Add to it with: weft worker FILE"
-        ) from None
     finally:
         os.close(file)
+
+
+def _locked(file: int) -> bool:
+    """Whether the lock could be had; tried for a moment, as ``weft status`` holds it for an instant when it looks."""
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOCK_SECONDS)
+        else:
+            return True
+    return False
 
 
 class Opened(msgspec.Struct, frozen=True):

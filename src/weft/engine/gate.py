@@ -39,8 +39,11 @@ class Known:
             self._old, self._new = self._new, set()
 
 
-def _checked(request: Request) -> Request:
-    """What a handler made by hand may be wrong in ways that would only show when it is leased."""
+def checked(request: Request) -> Request:
+    """A request that can be stored and found again: what users make by hand may be wrong in many ways.
+
+    :raises ValueError: says in which.
+    """
     url = request.url
     try:
         if (spelled := canonical(url)) != url:
@@ -80,7 +83,7 @@ class Gate:
             fingerprint = request.fingerprint
             if fingerprint in known or fingerprint in passed:
                 continue
-            request = _checked(request)
+            request = checked(request)
             fingerprint = request.fingerprint
             if self.refuse(request) is None:
                 passed[fingerprint] = request

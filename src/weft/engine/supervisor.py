@@ -14,9 +14,10 @@ import msgspec
 
 from weft.clock import Clock
 from weft.engine.drain import Drain
+from weft.engine.gate import checked
 from weft.engine.limits import Limits
 from weft.engine.states import State
-from weft.errors import WeftError
+from weft.errors import SpiderError, WeftError
 from weft.frontier.base import Frontier, Ledger
 from weft.model import Counts, Request
 
@@ -121,7 +122,10 @@ class Supervisor:
             return
         batch: list[Request] = []
         async for request in self._start:
-            batch.append(request)
+            try:
+                batch.append(checked(request))
+            except ValueError as error:
+                raise SpiderError(f"the spider starts with {error}") from error
             if len(batch) >= _SEED_BATCH:
                 await self._frontier.put(batch)
                 batch = []

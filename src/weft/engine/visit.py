@@ -69,16 +69,16 @@ class Visitor:
     async def _permission(self, visit: _Visit) -> Outcome | None:
         """The outcome, if the site or the user's network is closed to this request."""
         url = visit.lease.request.url
+        if self._names is not None and not visit.lease.request.proxy:
+            refused = await self._names.refuse(url)
+            if refused:
+                raise _Failed(GIVE_UP, "scope", refused)
         if self._robots is not None:
             rules = self._robots.known(origin_of(url)) or await self._learn_rules(visit, self._robots)
             if rules is None:
                 return visit.retry(counted=False)
             if not self._robots.allows(rules, url):
                 raise _Failed(GIVE_UP, "robots", "disallowed by the site's robots.txt")
-        if self._names is not None and not visit.lease.request.proxy:
-            refused = await self._names.refuse(url)
-            if refused:
-                raise _Failed(GIVE_UP, "scope", refused)
         return None
 
     async def _learn_rules(self, visit: _Visit, keeper: RobotsKeeper) -> Robots | None:

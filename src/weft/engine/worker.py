@@ -123,7 +123,7 @@ class Worker:
             leases = await self._frontier.lease(room, self.name) if room > 0 else []
             # A full batch means that more is due; a short one, that there is nothing until something is
             # settled or time has passed.
-            self._more = len(leases) >= room
+            self._more = len(leases) == room > 0
             for lease in leases:
                 self._accept(lease)
             self._launch()
