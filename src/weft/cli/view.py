@@ -69,8 +69,10 @@ class View:
 
     async def _refresh(self) -> None:
         counts, reports = await self._store.frontier.counts(), await self._store.ledger.reports()
-        fresh = [msgspec.json.decode(report, type=Report) for age, report in reports.values() if age < _STALE_SECONDS]
         now = time.monotonic()
+        # Of workers that were killed with the crawl before this one, the last reports are there still.
+        oldest = min(_STALE_SECONDS, now - self._began)
+        fresh = [msgspec.json.decode(report, type=Report) for age, report in reports.values() if age <= oldest]
         then, done = self._last
         self._rate = (counts.done - done) / max(now - then, 1e-9)
         self._last = (now, counts.done)
