@@ -24,7 +24,7 @@ def test_all_of_a_crawl_that_finished(weft: Weft) -> None:
     path = make_crawl(state=State.FINISHED)
     told = weft("retry")
     assert told.code == 0
-    assert told.out == "3 dead letters back in line; go on with: weft crawl shop.py  (and its -o)\n"
+    assert told.out == "3 dead letters back in line; go on with: weft crawl shop.py\n"
     now = standing(path)
     assert (now.counts.dead, now.counts.pending) == (0, 7)
     assert now.state == State.STOPPED

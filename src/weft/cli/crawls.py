@@ -156,6 +156,8 @@ def crawl_command(name: str, facts: dict[str, str]) -> list[str]:
         words += ["-a", f"{key}={value}"]
     for key, value in msgspec.json.decode(facts.get("flags", "{}")).items():
         words += ["-s", f"{key}={value}"]
+    for output in msgspec.json.decode(facts.get("outputs", "[]"), type=list[str]):
+        words += ["-o", output]
     spider = facts.get("spider", name)
     if name != launch.crawl_id(Spider(spider), arguments):
         words += ["--crawl", name]

@@ -90,7 +90,11 @@ async def _crawl(plan: Plan, spider: Spider, settings: Settings, path: Path, sin
     signals = _Signals()
     try:
         await store.ledger.note(
-            spider=spider.name, file=str(plan.file.resolve()), arguments=_json(plan.arguments), flags=_json(plan.flags)
+            spider=spider.name,
+            file=str(plan.file.resolve()),
+            arguments=_json(plan.arguments),
+            flags=_json(plan.flags),
+            outputs=_json(plan.outputs),
         )
         command = plan.worker_command() if plan.workers > 1 else []
         supervisor = await launch.supervisor_for(spider, settings, store, fetcher, sinks, command, plan.workers)

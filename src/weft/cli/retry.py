@@ -49,7 +49,7 @@ def retry(
         if as_json:
             print_json({"crawl": path.stem, "revived": revived, "running": running, "dead": kinds, "command": command})
         elif revived:
-            then = "the running crawl takes them up" if running else f"go on with: {command}  (and its -o)"
+            then = "the running crawl takes them up" if running else f"go on with: {command}"
             print(f"{number(revived, 'dead letter')} back in line; {then}")
         else:
             which = f" {f'of kind {kind!r}' if kind else ''}{f'for {wanted}' if wanted else ''}" if kind or url else ""

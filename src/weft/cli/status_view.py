@@ -57,7 +57,7 @@ async def show_one(standing: Standing, store: Store, as_json: bool) -> None:
     if waits := _waits(standing, lanes):
         rows.append(("waits for", "\n".join(waits)))
     if standing.state in (CUT_SHORT, State.STOPPED):
-        rows.append(("go on", f"{standing.command()}  (and its -o)"))
+        rows.append(("go on", standing.command()))
     screen.pairs(rows)
     if standing.workers:
         screen.line()

@@ -16,7 +16,7 @@ class SqliteInspector:
         self._clock = clock or SystemClock()
 
     async def trace(self, fingerprint: int) -> Trace:
-        return await self._database.read(_trace, fingerprint)
+        return await self._database.read(_trace, fingerprint, self._clock.time())
 
     async def lanes(self, limit: int) -> list[LaneState]:
         return await self._database.read(_lanes, limit, self._clock.time())
@@ -34,18 +34,18 @@ class SqliteInspector:
         return await self._database.write(_revive, kind, url)
 
 
-def _trace(db: sqlite3.Connection, fp: int) -> Trace:
+def _trace(db: sqlite3.Connection, fp: int, now: float) -> Trace:
     if (
         db.execute("SELECT 1 FROM seen WHERE fp = ?1 UNION SELECT 1 FROM recent WHERE fp = ?1", (fp,)).fetchone()
         is None
     ):
         return Trace(state="unknown")
-    # The queue is in order of lanes, not of fingerprints: this one looks through it.
-    for look in (_leased, _delayed, _buried, _done, _pending):
+    for look in (_leased, _delayed, _buried, _done):
         found = look(db, fp)
         if found is not None:
             return found
-    return Trace(state="done")
+    # The queue is in order of lanes, not of fingerprints: this looks through it.
+    return _pending(db, fp, now) or Trace(state="done")
 
 
 def _leased(db: sqlite3.Connection, fp: int) -> Trace | None:
@@ -99,11 +99,11 @@ def _done(db: sqlite3.Connection, fp: int) -> Trace | None:
     return Trace(state="done", at=at, status=status, size=size, links=links, items=items, reason=note)
 
 
-def _pending(db: sqlite3.Connection, fp: int) -> Trace | None:
+def _pending(db: sqlite3.Connection, fp: int, now: float) -> Trace | None:
     row = db.execute(
-        "SELECT record, attempt, lane, rank, seq, name, due, reason FROM queue JOIN lanes ON lanes.id = lane"
-        " WHERE fp = ?",
-        (fp,),
+        "SELECT record, attempt, lane, rank, seq, name, due, iif(held > ?2, reason, '') FROM queue"
+        " JOIN lanes ON lanes.id = lane WHERE fp = ?1",
+        (fp, now),
     ).fetchone()
     if row is None:
         return None
