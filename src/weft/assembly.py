@@ -102,18 +102,28 @@ def member_for(
     tune()
     clock, stats = SystemClock(), Stats()
     gate = Gate(scope_for(settings, start_hosts), Traps(date.today()))
-    robots = (
-        RobotsKeeper(fetcher, gate, store.memo, settings.user_agent, settings.rules.pace, clock)
-        if settings.robots
-        else None
+    names = None if settings.private or settings.proxy else PrivateNames(start_hosts, clock)
+    robots = RobotsKeeper(
+        fetcher=fetcher,
+        gate=gate,
+        names=names,
+        memo=store.memo,
+        user_agent=settings.user_agent,
+        pace=settings.rules.pace,
+        clock=clock,
     )
+
+    async def hold(lane: str, seconds: float, reason: str) -> None:
+        worker.rest(lane, seconds)
+        await store.frontier.hold(lane, seconds, reason)
+
     visitor = Visitor(
         spider=spider,
         fetcher=fetcher,
         gate=gate,
-        robots=robots,
-        names=None if settings.private or settings.proxy else PrivateNames(start_hosts, clock),
-        hold=store.frontier.hold,
+        robots=robots if settings.robots else None,
+        names=names,
+        hold=hold,
         settings=settings,
         stats=stats,
         clock=clock,

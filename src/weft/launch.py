@@ -34,7 +34,7 @@ from weft.spider import Spider
 FOLDER = Path(".weft")
 _DATABASE = ("", "-wal", "-shm")
 # So many start requests are looked at for their hosts before the crawl begins.
-_LOOKED_AT = 1000
+_LOOKED_AT, _LOOKED_SECONDS = 1000, 0.5
 _LOCK_TRIES, _LOCK_SECONDS = 5, 0.02
 
 
@@ -42,7 +42,7 @@ def crawl_id(spider: Spider, given: dict[str, str]) -> str:
     """The spider's name; with arguments, a short hash of them behind it."""
     if not given:
         return spider.name
-    return f"{spider.name}-{xxhash.xxh32_hexdigest(msgspec.json.encode(sorted(given.items())))[:6]}"
+    return f"{spider.name}-{xxhash.xxh3_64_hexdigest(msgspec.json.encode(sorted(given.items())))[:12]}"
 
 
 def crawl_path(crawl: str, folder: Path = FOLDER) -> Path:
@@ -108,12 +108,17 @@ async def open_crawl(path: Path, settings: Settings, *, fresh: bool, resume: boo
     """
     former = ""
     if fresh and path.exists():
+        # A file that can't be opened may be the very reason to start again.
+        with contextlib.suppress(StoreError):
+            store = assembly.open_store(path, settings.rules)
+            await store.ledger.note(state=State.STOPPED, reason="started again")
+            await store.frontier.close()
         _rename(path, _former(path))
     elif path.exists():
         store = assembly.open_store(path, settings.rules)
         facts, counts = await store.ledger.facts(), await store.frontier.counts()
         state = State(facts.get("state", State.RUNNING))
-        if not state.ended or (resume and not counts.finished):
+        if not state.ended or (resume and state is State.LIMITED):
             await _keep_pace(store, facts.get("pace", ""), settings.rules.pace)
             return Opened(store, facts.get("state") is not None, counts)
         former = state.value if state is State.FINISHED else facts.get("reason", state.value)
@@ -169,9 +174,10 @@ async def start_of(spider: Spider, store: Store) -> tuple[frozenset[str], AsyncI
     if (await store.ledger.facts()).get("seeded") == "yes":
         return await start_hosts(store), stream
     first: list[Request] = []
+    began = time.monotonic()
     async for request in stream:
         first.append(request)
-        if len(first) == _LOOKED_AT:
+        if len(first) == _LOOKED_AT or time.monotonic() - began > _LOOKED_SECONDS:
             break
     hosts = frozenset(host_of(request.url) for request in first)
     await store.ledger.note(start_hosts=" ".join(sorted(hosts)))

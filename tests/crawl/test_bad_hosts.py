@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from weft import Failure, Page, Request, Response, Spider
+from weft import Failure, Page, Request, Response, Spider, assembly, launch
 from weft.engine.states import State
+from weft.frontier.base import Rules
 from weft.spider.spider import Next
 from weft.testing.crawls import Crawled, crawl
 from weft.testing.site import Site, serve
@@ -269,3 +272,57 @@ async def test_on_error_hears_of_robots(tmp_path: Path) -> None:
         spider.on_error(lambda failure: {"kind": failure.kind})
         done = await crawl(spider, tmp_path, robots=True)
         assert done.items == [{"kind": "robots"}]
+
+
+@pytest.mark.parametrize("how", ["exit", "cancel"])
+async def test_handlers_that_would_take_the_crawl_down(tmp_path: Path, how: str) -> None:
+    async with serve(Site(pages=2)) as site:
+        spider = Spider("down", start=[site.url + "p/0", site.url + "p/1"])
+
+        @spider.page
+        async def page(page: Page) -> object:
+            if page.url.endswith("/0"):
+                if how == "exit":
+                    sys.exit("bye")
+                future = asyncio.get_running_loop().create_future()
+                future.cancel()
+                await future
+            return {"url": page.url}
+
+        done = await crawl(spider, tmp_path)
+        assert [item["url"] for item in done.items] == [site.url + "p/1"]
+        assert done.dead_reason(site.url + "p/0").startswith("handler: ")
+        assert len(site.log) == 2
+
+
+async def test_a_page_too_deep_by_one_way_may_be_near_by_another(tmp_path: Path) -> None:
+    async with serve(Site(pages=3)) as site:
+        spider = Spider("depth", start=site.url + "p/0")
+
+        @spider.page
+        def page(page: Page) -> object:
+            yield {"url": page.url}
+            yield Request(url=site.url + "p/2", depth=9)
+            if page.url.endswith("/1"):
+                yield Request(url=site.url + "p/2", depth=2)
+            yield Request(url=site.url + "p/1", depth=1)
+
+        done = await crawl(spider, tmp_path, max_depth=3)
+        assert sorted(item["url"] for item in done.items) == [site.url + f"p/{n}" for n in range(3)]
+
+
+async def test_items_of_a_page_that_died_and_was_revived_have_ids_of_their_own(tmp_path: Path) -> None:
+    async with serve(Site(pages=1)) as site:
+        url = site.url + "odd/flaky/x?fails=1&status=404"
+        spider = Spider("revived", start=url)
+        spider.page(lambda page: {"came": "at last"})
+        spider.on_error(lambda failure: {"came": "not"})
+        assert (await crawl(spider, tmp_path, retries=0)).items == [{"came": "not"}]
+        store = assembly.open_store(launch.crawl_path("revived", tmp_path), Rules())
+        assert await store.inspector.revive() == 1
+        await store.ledger.note(state=State.STOPPED)
+        await store.frontier.close()
+        assert (await crawl(spider, tmp_path, retries=0)).items == [{"came": "not"}, {"came": "at last"}]
+        store = assembly.open_store(launch.crawl_path("revived", tmp_path), Rules())
+        assert len({item.id for item in await store.outbox.items(0, 10)}) == 2
+        await store.frontier.close()

@@ -246,3 +246,35 @@ def test_no_page_at_all(project: Project) -> None:
     assert done.returncode == 0
     assert "0 pages, 0 items, 1 dead" in done.stderr
     assert "no page could be had, the last: http://127.77.0.9:9/" in done.stderr
+
+
+def test_a_start_that_was_interrupted_is_not_finished(project: Project) -> None:
+    """With nothing in the queue for the moment, there are still pages to start with."""
+    slow = """
+@spider.start
+async def start():
+    import asyncio
+    for number in range(6):
+        yield f"{os.environ['START']}p/{number}"
+        await asyncio.sleep(0.7)
+"""
+    project.write(
+        "spider.py", SPIDER.replace('start=os.environ["START"].split(), ', "").replace("yield page", "page") + slow
+    )
+    with SiteProcess(Site(pages=10)) as site:
+        process = project.start(*CRAWL, START=site.url)
+        wait_for(site, 2)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 143, err
+        last = project.run(*CRAWL, START=site.url)
+        assert "resuming" in last.stderr
+        assert len(project.rows()) == 6
+
+
+def test_a_bad_proxy_leaves_the_former_crawl_alone(project: Project) -> None:
+    with SiteProcess(Site(pages=10)) as site:
+        assert project.run(*CRAWL, START=site.url + "p/0").returncode == 0
+        assert project.run(*CRAWL, "-s", "proxy=foo://x", START=site.url + "p/0").returncode == 3
+        assert project.run("export", "pages", "-o", "kept.jsonl").returncode == 0
+        assert len(project.rows("kept.jsonl")) == 10

@@ -134,3 +134,14 @@ async def test_a_lane_that_waits_is_not_asked_all_the_time(tmp_path: Path) -> No
             done = await crawl(follower(site.url + "p/0"), tmp_path, delay=1.0, per_host=1)
     assert done.counts.done == 3
     assert calls < 80
+
+
+async def test_a_held_host_is_not_asked_for_what_was_leased_before(tmp_path: Path) -> None:
+    """Pages in flight come back; those that only wait in the worker are given back."""
+    async with serve(Site(pages=30, latency=0.2)) as site:
+        starts = [site.url + "odd/429/x?times=1&after=2", *(f"{site.url}p/{number}" for number in range(30))]
+        await crawl(follower(starts), tmp_path, concurrency=4)
+        told = site.log[0].ended
+        assert told is not None
+        meanwhile = [record for record in site.log if told + 0.2 < record.time < told + 2.0]
+        assert meanwhile == []

@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from weft.errors import ConfigError, StoreError, WeftError
 
-FAILED, USAGE, CONFIG, STORE, BROKEN = 1, 2, 3, 4, 5
+FAILED, CONFIG, STORE, BROKEN = 1, 3, 4, 5
 BY_SIGNAL = 128
 
 

@@ -15,7 +15,7 @@ import uvloop
 
 from weft import assembly, config, launch
 from weft.cli.conditions import Condition, numbers_of
-from weft.cli.exits import BROKEN, BY_SIGNAL
+from weft.cli.exits import BROKEN, BY_SIGNAL, FAILED
 from weft.cli.view import View, view_for
 from weft.config import Settings
 from weft.engine.states import State
@@ -83,9 +83,9 @@ def run_worker(plan: Plan, *, tied: bool) -> int:
 
 
 async def _crawl(plan: Plan, spider: Spider, settings: Settings, path: Path, sinks: list[Any]) -> int:
+    fetcher = assembly.fetcher_for(settings, launch.FOLDER)
     opened = await launch.open_crawl(path, settings, fresh=plan.fresh, resume=plan.resume)
     store = opened.store
-    fetcher = assembly.fetcher_for(settings, launch.FOLDER)
     view = view_for(spider.name, store, quiet=plan.as_json)
     signals = _Signals()
     try:
@@ -131,8 +131,8 @@ async def _conclude(plan: Plan, ending: Ending, store: assembly.Store, view: Vie
             view.say("  the items are kept with the crawl: weft export -o FILE")
         for text in broken:
             view.say(f"  --fail-on {text}: it is so")
-    if ending.state is State.STOPPED and signals.received:
-        return BY_SIGNAL + signals.received
+    if ending.state is State.STOPPED:
+        return BY_SIGNAL + signals.received if signals.received else FAILED
     return BROKEN if broken else 0
 
 

@@ -16,7 +16,8 @@ from weft.engine.tasks import task_group
 from weft.errors import WeftError
 
 # A worker that dies so often in a row is not killed by chance.
-_MOST_RESTARTS = 10
+_MOST_DEATHS = 10
+_SHORT_LIFE_SECONDS = 60.0
 _RESTART_SECONDS = 0.5
 
 
@@ -35,30 +36,35 @@ class Processes:
                 group.create_task(self._keep_running())
 
     def drain(self) -> None:
-        self._draining = True
-        self._signal(signal.SIGTERM)
+        if not self._draining:
+            self._draining = True
+            self._signal(signal.SIGTERM)
 
     def stop(self) -> None:
-        # A second signal: the first was the drain.
+        # To the workers, the second signal means stop; the first was the drain.
         self.drain()
         self._signal(signal.SIGTERM)
 
     async def _keep_running(self) -> None:
-        for _ in range(_MOST_RESTARTS):
+        deaths = code = 0
+        while deaths < _MOST_DEATHS and not self._draining:
+            began = asyncio.get_running_loop().time()
             process = await asyncio.create_subprocess_exec(
                 *self._command, stdin=asyncio.subprocess.PIPE, start_new_session=True
             )
             self._running.add(process)
             if self._draining:
-                self._signal(signal.SIGTERM)
+                process.send_signal(signal.SIGTERM)
             code = await process.wait()
             self._running.discard(process)
             if code == 0 or self._draining:
                 return
             if code > 0:
                 raise WeftError(f"a worker process failed with exit code {code}; its message is above")
+            deaths = deaths + 1 if asyncio.get_running_loop().time() - began < _SHORT_LIFE_SECONDS else 1
             await asyncio.sleep(_RESTART_SECONDS)
-        raise WeftError(f"worker processes died {_MOST_RESTARTS} times; the last by signal {-code}")
+        if not self._draining:
+            raise WeftError(f"a worker process died {deaths} times in a row; the last time by signal {-code}")
 
     def _signal(self, number: signal.Signals) -> None:
         for process in self._running:

@@ -19,6 +19,7 @@ from weft.policy.traps import Traps
 
 # Two generations of so many fingerprints: about 40 MB at most.
 _GENERATION = 250_000
+_HIGHEST_PRIORITY = 1_000_000_000
 
 
 class Known:
@@ -50,6 +51,8 @@ def checked(request: Request) -> Request:
             request = msgspec.structs.replace(request, url=spelled)
     except ValueError as error:
         raise ValueError(f"a request that is {error}; page.follow(url=…) makes one of a link") from error
+    if type(request.priority) is int and abs(request.priority) > _HIGHEST_PRIORITY:
+        raise ValueError(f"a request to {url} with priority {request.priority}, which is out of all bounds")
     if Request(url=request.url, handler=request.handler, depth=request.depth) == request and _plain(request):
         return request
     try:
@@ -70,7 +73,6 @@ class Gate:
         self._scope = scope
         self._traps = traps
         self._known = Known()
-        self.refused = 0
 
     def admit(self, requests: Iterable[Request]) -> tuple[Request, ...]:
         """Those that may be new, within one page each once.
@@ -85,10 +87,11 @@ class Gate:
                 continue
             request = checked(request)
             fingerprint = request.fingerprint
+            if self._scope.too_deep(request.depth):
+                continue  # by this way; another, shorter one may lead there
             if self.refuse(request) is None:
                 passed[fingerprint] = request
             else:
-                self.refused += 1
                 known.update((fingerprint,))
         return tuple(passed.values())
 

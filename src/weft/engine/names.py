@@ -28,8 +28,8 @@ class PrivateNames:
     async def refuse(self, url: str) -> str | None:
         """Why this host is not for the crawl; None if it is, or if it does not resolve at all."""
         name = hostname_of(url)
-        # Addresses were judged by the scope. No top-level domain ends in a digit.
-        if name[-1].isdigit() or name[-1] == "]":
+        # Addresses were judged by the scope. By the URL standard, a host whose last part is a number is one.
+        if name[-1] == "]" or name.rpartition(".")[2].isdigit():
             return None
         kept = self._kept.get(name)
         if kept is not None and kept[1] > self._clock.monotonic():

@@ -13,11 +13,12 @@ from collections import OrderedDict
 
 from weft.clock import Clock
 from weft.engine.gate import Gate
+from weft.engine.names import PrivateNames
 from weft.errors import FetchError
 from weft.fetch.base import Fetcher
 from weft.frontier.base import Memo
 from weft.model import Pace, Request, Response
-from weft.model.url import Joiner
+from weft.model.url import Joiner, host_of, origin_of
 from weft.policy import redirect, robots
 from weft.policy.robots import Robots
 
@@ -37,9 +38,20 @@ class Unavailable(Exception):
 class RobotsKeeper:
     """The rules of all sites this worker has met."""
 
-    def __init__(self, fetcher: Fetcher, gate: Gate, memo: Memo, user_agent: str, pace: Pace, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        fetcher: Fetcher,
+        gate: Gate,
+        names: PrivateNames | None,
+        memo: Memo,
+        user_agent: str,
+        pace: Pace,
+        clock: Clock,
+    ) -> None:
         self._fetcher = fetcher
         self._gate = gate
+        self._names = names
         self._memo = memo
         self._user_agent = user_agent
         self._pace = pace
@@ -53,46 +65,55 @@ class RobotsKeeper:
         return kept[0] if kept is not None and kept[1] > self._clock.monotonic() else None
 
     def allows(self, rules: Robots, url: str) -> bool:
-        return rules.allowed(url, self._user_agent) or url.endswith("/robots.txt")
+        return rules.allowed(url, self._user_agent) or url == origin_of(url) + "/robots.txt"
 
     def pace(self, rules: Robots) -> Pace:
         """The pace of a lane: the crawl's own, or the slower one that the site asks for."""
         asked = min(rules.crawl_delay(self._user_agent) or 0.0, _LONGEST_CRAWL_DELAY)
         return Pace(asked, 1) if asked > self._pace.delay else self._pace
 
-    async def learn(self, origin: str) -> tuple[Robots, float | None]:
+    async def learn(self, origin: str, proxy: str = "") -> tuple[Robots, float | None]:
         """The rules from the store or the site; with them the moment the site was asked, if it was.
 
         :raises Unavailable: the site must be asked again later.
         """
-        async with self._busy.setdefault(origin, asyncio.Lock()):
-            known = self.known(origin)
-            if known is not None:
-                return known, None
-            stored = await self._memo.recall(f"robots {origin}")
-            if stored is not None:
-                return self._keep(origin, robots.load(stored)), None
-            rules, touched = await self._fetch(origin)
-            await self._memo.remember(f"robots {origin}", robots.dump(rules), robots.ROBOTS_SECONDS)
-            return self._keep(origin, rules), touched
+        lock = self._busy.setdefault(origin, asyncio.Lock())
+        try:
+            async with lock:
+                known = self.known(origin)
+                if known is not None:
+                    return known, None
+                stored = await self._memo.recall(f"robots {origin}")
+                if stored is not None:
+                    return self._keep(origin, robots.load(stored)), None
+                rules, touched = await self._fetch(origin, proxy)
+                await self._memo.remember(f"robots {origin}", robots.dump(rules), robots.ROBOTS_SECONDS)
+                return self._keep(origin, rules), touched
+        finally:
+            if not lock.locked():
+                self._busy.pop(origin, None)
 
     def _keep(self, origin: str, rules: Robots) -> Robots:
         self._known[origin] = (rules, self._clock.monotonic() + robots.ROBOTS_SECONDS)
         if len(self._known) > _MOST_KEPT:
-            self._busy.pop(self._known.popitem(last=False)[0], None)
+            self._known.popitem(last=False)
         return rules
 
-    async def _fetch(self, origin: str) -> tuple[Robots, float]:
+    async def _fetch(self, origin: str, proxy: str) -> tuple[Robots, float]:
         url = origin + "/robots.txt"
         for _ in range(robots.MAX_REDIRECTS + 1):
             try:
-                response = await self._fetcher.fetch(Request(url=url))
+                response = await self._fetcher.fetch(Request(url=url, proxy=proxy))
             except FetchError as error:
                 raise Unavailable(f"robots.txt could not be fetched: {error}", error=error) from error
             target = Joiner(url)(response.headers.get("location", "")) if response.status in redirect.STATUSES else None
             # A file that moved to where the crawl may not go is not there.
             if target is None or self._gate.out_of_scope(target):
                 break
+            if self._names is not None and not proxy and await self._names.refuse(target):
+                break
+            if host_of(target) == host_of(url):
+                await asyncio.sleep(self._pace.delay)
             url = target
         match robots.judge(response.status):
             case "parse":

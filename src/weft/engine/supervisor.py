@@ -22,6 +22,7 @@ from weft.frontier.base import Frontier, Ledger
 from weft.model import Counts, Request
 
 _SEED_BATCH = 1000
+_SEED_SECONDS = 0.5
 _WATCH_SECONDS = 0.5
 
 
@@ -121,14 +122,15 @@ class Supervisor:
         if (await self._ledger.facts()).get("seeded") == "yes":
             return
         batch: list[Request] = []
+        put = self._clock.monotonic()
         async for request in self._start:
             try:
                 batch.append(checked(request))
             except ValueError as error:
                 raise SpiderError(f"the spider starts with {error}") from error
-            if len(batch) >= _SEED_BATCH:
+            if len(batch) >= _SEED_BATCH or self._clock.monotonic() - put > _SEED_SECONDS:
                 await self._frontier.put(batch)
-                batch = []
+                batch, put = [], self._clock.monotonic()
         await self._frontier.put(batch)
         await self._ledger.note(seeded="yes")
 
@@ -147,13 +149,14 @@ class Supervisor:
 
     async def _end(self) -> Ending:
         counts = await self._frontier.counts()
-        ending = self._judge(counts)
+        seeded = (await self._ledger.facts()).get("seeded") == "yes"
+        ending = self._judge(counts, seeded)
         await self._drain.finish(ending.state.ended)
         await self._ledger.note(state=ending.state, reason=ending.reason)
         return ending
 
-    def _judge(self, counts: Counts) -> Ending:
-        if counts.finished:
+    def _judge(self, counts: Counts, seeded: bool) -> Ending:
+        if counts.finished and seeded:
             return Ending(State.FINISHED)
         if self._limited or self._limits.reached(counts, 0):
             return Ending(State.LIMITED, self._stop_reason or self._limits.reached(counts, 0) or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from weft.engine.handling import collect, described
 from weft.engine.names import PrivateNames
 from weft.engine.robots import RobotsKeeper, Unavailable
 from weft.engine.stats import Stats
-from weft.errors import FetchError, NetworkError, SpiderError, TooSlow, UnknownHost
+from weft.errors import FetchError, NetworkError, SpiderError, StoreError, TooSlow, UnknownHost
 from weft.fetch.base import Fetcher
 from weft.model import Dead, Done, Lease, Outcome, Pace, Request, Response, Retry
 from weft.model.url import origin_of
@@ -29,6 +30,9 @@ from weft.spider.spider import Middleware, Next
 
 Hold = Callable[[str, float, str], Awaitable[None]]
 _MOST_DELAYS = 20_000
+# What users' functions may raise without taking the crawl down: also sys.exit(), and a future of theirs that was
+# cancelled.
+_BY_HANDLERS = (Exception, SystemExit, asyncio.CancelledError)
 
 
 class Visitor:
@@ -84,7 +88,8 @@ class Visitor:
     async def _learn_rules(self, visit: _Visit, keeper: RobotsKeeper) -> Robots | None:
         """The site's rules; None if the visit's turn went to fetching them."""
         try:
-            rules, visit.touched = await keeper.learn(origin_of(visit.lease.request.url))
+            request = visit.lease.request
+            rules, visit.touched = await keeper.learn(origin_of(request.url), request.proxy)
         except Unavailable as unavailable:
             visit.touched = self._clock.monotonic()
             verdict = self._verdict(visit, unavailable.error or unavailable.response)
@@ -102,13 +107,16 @@ class Visitor:
             visit.touched = self._clock.monotonic()
             self._stats.failed += isinstance(error, NetworkError | TooSlow) and not isinstance(error, UnknownHost)
             raise _Failed(self._verdict(visit, error), error.kind, str(error)) from error
+        except StoreError:
+            raise  # the cache is not the page's fault
         except Exception as error:
             visit.touched = self._clock.monotonic()
             raise _Failed(GIVE_UP, "middleware", *described(error)) from error
         visit.response = response
         self._stats.fetched_one(visit.lease.lane, response.status, len(response.body), response.elapsed)
         if not response.cached:
-            visit.touched = response.received
+            # A middleware may have made the response itself, and left the moment out.
+            visit.touched = response.received or self._clock.monotonic()
             if self._settings.throttle:
                 visit.pace = self._throttled(visit.lease, response)
         if response.ok:
@@ -122,7 +130,8 @@ class Visitor:
             handler = self._spider.handler_for(visit.lease.request)
             requests, items = await collect(handler(Page(response)))
             children = self._gate.admit(requests)
-        except Exception as error:
+        except _BY_HANDLERS as error:
+            _reraise_own_cancel(error)
             kind = "spider" if isinstance(error, SpiderError) else "handler"
             raise _Failed(GIVE_UP, kind, *described(error)) from error
         self._stats.pages += 1
@@ -160,7 +169,8 @@ class Visitor:
             try:
                 requests, items = await collect(self._spider.error_handler(told))
                 children = self._gate.admit(requests)
-            except Exception as error:
+            except _BY_HANDLERS as error:
+                _reraise_own_cancel(error)
                 detail = f"{detail}\n\nand in the on_error handler:\n{described(error)[1]}".strip()
         self._stats.items += len(items)
         self._stats.dead[failure.kind] += 1
@@ -220,6 +230,13 @@ class _Visit:
     def dead(self, **fields: Any) -> Dead:
         status = self.response.status if self.response is not None else 0
         return Dead(lease=self.lease, touched=self.touched, pace=self.pace, status=status, **fields)
+
+
+def _reraise_own_cancel(error: BaseException) -> None:
+    """A cancel of this task is not the handler's doing."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise error
 
 
 def _wrapped(fetcher: Fetcher, spider: Spider) -> Next:

@@ -18,12 +18,14 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from weft.clock import Clock
 from weft.engine.gate import Gate
 from weft.engine.handling import described
 from weft.engine.stats import Stats
 from weft.engine.tasks import task_group
+from weft.errors import StoreError
 from weft.frontier.base import Frontier
 from weft.model import Dead, Lease, Outcome, Retry
 from weft.policy.concurrency import Gauge
@@ -71,7 +73,9 @@ class Worker:
         self._expires: dict[int, float] = {}
         self._waiting: dict[int, asyncio.TimerHandle] = {}
         self._ready: deque[Lease] = deque()
-        self._flying: dict[int, asyncio.Task[None]] = {}
+        self._flying: dict[int, asyncio.Task[Outcome]] = {}
+        self._resting: dict[str, float] = {}
+        self._error: StoreError | None = None
         self._outcomes: list[Outcome] = []
         self._hungry = asyncio.Event()
         self._more = False
@@ -118,6 +122,8 @@ class Worker:
     async def _feed(self) -> None:
         idle = _POLL_SECONDS[0]
         while not self._draining:
+            if self._error is not None:
+                raise self._error
             self._hungry.clear()
             room = min(_BATCH, 2 * self.gauge.limit - len(self._ready), _MOST_WAITING - len(self._waiting))
             leases = await self._frontier.lease(room, self.name) if room > 0 else []
@@ -158,28 +164,43 @@ class Worker:
 
     def _launch(self) -> None:
         loop = asyncio.get_running_loop()
+        now = self._clock.monotonic()
         while self._ready and len(self._flying) < self.gauge.limit:
             lease = self._ready.popleft()
-            if self._expires[lease.id] <= self._clock.monotonic():
-                # This process was stopped for longer than its leases: another has the page by now.
+            # A lease that ran out because this process was stopped for so long: another has the page by now. A
+            # lane that was held after the lease was handed out: its host is not to be asked.
+            if self._expires[lease.id] <= now or self._resting.get(lease.lane, 0.0) > now:
                 self._ended(Retry(lease=lease, counted=False))
                 continue
-            self._flying[lease.id] = loop.create_task(self._fly(lease))
+            task = self._flying[lease.id] = loop.create_task(self._fly(lease))
+            task.add_done_callback(partial(self._landed, lease))
         if self._more and len(self._ready) < self.gauge.limit:
             self._hungry.set()
 
-    async def _fly(self, lease: Lease) -> None:
+    async def _fly(self, lease: Lease) -> Outcome:
         try:
-            outcome = await self._visit(lease)
-        except asyncio.CancelledError:
-            outcome = Retry(lease=lease, counted=False, touched=self._clock.monotonic())
+            return await self._visit(lease)
+        except StoreError as error:
+            self._error = error
+            self._hungry.set()
+            return Retry(lease=lease, counted=False, touched=self._clock.monotonic())
         except Exception as error:
             reason, detail = described(error)
-            outcome = Dead(lease=lease, kind="internal", reason=reason, detail=detail, touched=self._clock.monotonic())
+            return Dead(lease=lease, kind="internal", reason=reason, detail=detail, touched=self._clock.monotonic())
+
+    def _landed(self, lease: Lease, task: asyncio.Task[Outcome]) -> None:
+        # Here and not in the task, which may be cancelled before it has begun.
         del self._flying[lease.id]
-        self._ended(outcome)
+        given_back = Retry(lease=lease, counted=False, touched=self._clock.monotonic())
+        self._ended(given_back if task.cancelled() else task.result())
         if self._ready:
             self._launch()
+
+    def rest(self, lane: str, seconds: float) -> None:
+        """Begin nothing of this lane for so long; what was leased of it is given back."""
+        now = self._clock.monotonic()
+        self._resting = {name: until for name, until in self._resting.items() if until > now}
+        self._resting[lane] = now + seconds
 
     def _ended(self, outcome: Outcome) -> None:
         self._outcomes.append(outcome)
@@ -214,6 +235,7 @@ class Worker:
             await asyncio.sleep(self._lease_seconds / 3)
             leases, expires = list(self._held.values()), self._clock.monotonic() + self._lease_seconds
             lost = await self._frontier.extend(leases) if leases else set()
+            self._expires |= dict.fromkeys(lost & self._held.keys(), 0.0)
             self._expires |= {lease.id: expires for lease in leases if lease.id in self._held and lease.id not in lost}
 
     async def _gauge_loop(self) -> None:

@@ -140,7 +140,6 @@ def load(dumped: bytes) -> Robots:
 
 
 ALLOW_ALL: Final = Robots(b"")
-DENY_ALL: Final = Robots(b"User-agent: *\nDisallow: /\n")
 """What a host's file stands for while it can't be had; see :func:`judge`."""
 
 

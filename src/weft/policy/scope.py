@@ -54,6 +54,10 @@ class Scope:
         self._max_length = max_url_length or float("inf")
         self._verdicts: dict[str, str | None] = {}
 
+    def too_deep(self, depth: int) -> bool:
+        """Whether so many links from the start are too many. Unlike the rest, this is not a matter of the URL alone."""
+        return depth > self._max_depth
+
     def refuse(self, url: str, depth: int) -> str | None:
         """Why the link is left alone, in words; None if it is in scope."""
         if depth > self._max_depth:

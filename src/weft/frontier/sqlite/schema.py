@@ -12,7 +12,7 @@
     dead     fp → record, reason          given up, kept for the operator
     history  seq → fp, status, note       what became of what was done; appended, never searched by
                                           the crawl itself, so it needs no index
-    outbox   position → item              items, in the order they were committed
+    outbox   position → item              items, in the order they were committed; fp and n make their id
     cursors  sink → position, state       how far each output has come
     memo     key → value, until           robots.txt and the like
     workers  id → last report             what each process said of itself

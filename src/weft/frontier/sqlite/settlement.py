@@ -40,13 +40,18 @@ def _lanes_of_living(db: sqlite3.Connection, outcomes: Sequence[Outcome]) -> dic
 
 def _store_items(db: sqlite3.Connection, ended: Sequence[Done | Dead]) -> None:
     rows = [
-        (outcome.lease.fingerprint, number, item.decode())
+        (outcome.lease.fingerprint, _number(outcome, index), item.decode())
         for outcome in ended
-        for number, item in enumerate(outcome.items)
+        for index, item in enumerate(outcome.items)
     ]
     if rows:
         db.executemany("INSERT INTO outbox (fp, n, json) VALUES (?, ?, ?)", rows)
         db.execute("UPDATE tally SET items = items + ?", (len(rows),))
+
+
+def _number(outcome: Done | Dead, index: int) -> int:
+    """A page is done once, but may die and be revived many times: its items then are told apart by the lease."""
+    return index if isinstance(outcome, Done) else -(outcome.lease.id * 1000 + index)
 
 
 def _finish(db: sqlite3.Connection, done: Sequence[Done], now: float) -> None:

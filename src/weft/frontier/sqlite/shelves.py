@@ -62,7 +62,7 @@ class SqliteLedger:
 def _items(db: sqlite3.Connection, after: int, limit: int) -> list[StoredItem]:
     query = "SELECT position, fp, n, json FROM outbox WHERE position > ? ORDER BY position LIMIT ?"
     return [
-        StoredItem(position, f"{fp & 0xFFFFFFFFFFFFFFFF:016x}-{n}", json.encode())
+        StoredItem(position, f"{fp & 0xFFFFFFFFFFFFFFFF:016x}-{n if n >= 0 else f'e{-n}'}", json.encode())
         for position, fp, n, json in db.execute(query, (after, limit))
     ]
 
