@@ -102,7 +102,8 @@ class Frontier(Protocol):
 
 class StoredItem(msgspec.Struct, frozen=True):
     """An item in the outbox. ``position`` only grows; ``id`` is the same on every run of the page:
-    its fingerprint as 16 hexadecimal digits, a dash, and the item's number on the page."""
+    its fingerprint as 16 hexadecimal digits, a dash, and the item's number on the page. An item that came with
+    a dead page, which may be revived and die again, has an ``e`` and 1000 times its lease's id before its number."""
 
     position: int
     id: str

@@ -163,7 +163,8 @@ class FrontierModel:
                 self.dead += 1
         self.put(outcome.children)
         page = f"{outcome.lease.fingerprint % 2**64:016x}"
-        self.items += [(f"{page}-{number}", item) for number, item in enumerate(outcome.items)]
+        first, mark = (0, "") if isinstance(outcome, Done) else (outcome.lease.id * 1000, "e")
+        self.items += [(f"{page}-{mark}{number}", item) for number, item in enumerate(outcome.items, first)]
 
     def _turn(self, lane: Lane, outcomes: list[Outcome]) -> None:
         """When the lane is due again, now that these of its leases have ended."""
