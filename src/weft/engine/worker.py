@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable
-from functools import partial
 
 from weft.clock import Clock
 from weft.engine.gate import Gate
@@ -73,7 +73,7 @@ class Worker:
         self._expires: dict[int, float] = {}
         self._waiting: dict[int, asyncio.TimerHandle] = {}
         self._ready: deque[Lease] = deque()
-        self._flying: dict[int, asyncio.Task[Outcome]] = {}
+        self._flying: dict[int, asyncio.Task[None]] = {}
         self._resting: dict[str, float] = {}
         self._error: StoreError | None = None
         self._outcomes: list[Outcome] = []
@@ -116,8 +116,13 @@ class Worker:
     def stop(self) -> None:
         """Drain, and give back what is in flight."""
         self.drain()
-        for task in self._flying.values():
+        for lease_id, task in list(self._flying.items()):
             task.cancel()
+            # A task that is cancelled before it has begun never runs, so it can't give its page back itself.
+            visit = task.get_coro()
+            if inspect.iscoroutine(visit) and inspect.getcoroutinestate(visit) == inspect.CORO_CREATED:
+                del self._flying[lease_id]
+                self._ended(Retry(lease=self._held[lease_id], counted=False))
 
     async def _feed(self) -> None:
         idle = _POLL_SECONDS[0]
@@ -172,27 +177,24 @@ class Worker:
             if self._expires[lease.id] <= now or self._resting.get(lease.lane, 0.0) > now:
                 self._ended(Retry(lease=lease, counted=False))
                 continue
-            task = self._flying[lease.id] = loop.create_task(self._fly(lease))
-            task.add_done_callback(partial(self._landed, lease))
+            self._flying[lease.id] = loop.create_task(self._fly(lease))
         if self._more and len(self._ready) < self.gauge.limit:
             self._hungry.set()
 
-    async def _fly(self, lease: Lease) -> Outcome:
+    async def _fly(self, lease: Lease) -> None:
         try:
-            return await self._visit(lease)
+            outcome = await self._visit(lease)
+        except asyncio.CancelledError:
+            outcome = Retry(lease=lease, counted=False, touched=self._clock.monotonic())
         except StoreError as error:
             self._error = error
             self._hungry.set()
-            return Retry(lease=lease, counted=False, touched=self._clock.monotonic())
+            outcome = Retry(lease=lease, counted=False, touched=self._clock.monotonic())
         except Exception as error:
             reason, detail = described(error)
-            return Dead(lease=lease, kind="internal", reason=reason, detail=detail, touched=self._clock.monotonic())
-
-    def _landed(self, lease: Lease, task: asyncio.Task[Outcome]) -> None:
-        # Here and not in the task, which may be cancelled before it has begun.
+            outcome = Dead(lease=lease, kind="internal", reason=reason, detail=detail, touched=self._clock.monotonic())
         del self._flying[lease.id]
-        given_back = Retry(lease=lease, counted=False, touched=self._clock.monotonic())
-        self._ended(given_back if task.cancelled() else task.result())
+        self._ended(outcome)
         if self._ready:
             self._launch()
 
