@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import sqlite3
 import subprocess
 import sys
@@ -122,7 +121,6 @@ def limited(folder: Path, size: int, start: str) -> subprocess.CompletedProcess[
     )  # fmt: skip
 
 
-@pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="the system has no limit on file sizes")
 def test_a_full_disk(project: Project) -> None:
     with SiteProcess(Site(pages=3000)) as site:
         start = site.url + "p/0"
