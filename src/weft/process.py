@@ -8,7 +8,7 @@ import gc
 import sys
 
 # The event loop and the HTTP client's thread share Python's global lock; by default a thread waits 5 ms for it.
-_SWITCH_SECONDS = 0.0005
+_SWITCH_SECONDS = 0.00002
 
 # By default glibc hands memory back to the system whenever 128 KB are free at its end, and asks for it again a
 # moment later: with a parse tree made and dropped per page, four system calls and as many fresh pages each.

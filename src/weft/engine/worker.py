@@ -2,10 +2,11 @@
 
     frontier.lease ─► waiting ─(its lane is due)─► ready ─(a place is free)─► in flight ─► outcomes ─► settle
 
-*Waiting* are leases handed out a little ahead of their lane's time, each on a timer. *Ready* is
-the buffer, and the one place for backpressure: leasing stops while it is full. *In flight* are
-visits, each a task, as many as the gauge allows. Outcomes gather while the previous batch is being
-settled, so batches grow with the load.
+*Waiting* are leases handed out a little ahead of their lane's time; since the loop's timers know only
+milliseconds, they are looked at whenever a visit ends as well. *Ready* is the buffer, and the one
+place for backpressure: leasing stops while it is full. *In flight* are visits, each a task, as many
+as the gauge allows. Outcomes gather while the previous batch is being settled, so batches grow with
+the load.
 
 A worker that is told to drain leases nothing more, gives back what it has not begun, and ends when
 the rest is settled; told to stop, it gives back what is in flight as well. Whatever it can't say
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -30,14 +32,14 @@ from weft.frontier.base import Frontier
 from weft.model import Dead, Lease, Outcome, Retry
 from weft.policy.concurrency import Gauge
 
-# Leases asked for at once, and held on timers at most.
+# Leases asked for at once, and held until they are due at most.
 _BATCH = 256
 _MOST_WAITING = 4096
 # Outcomes linger this long for company, unless there are enough.
 _LINGER_SECONDS = 0.01
 _ENOUGH = 64
-# How often an idle worker looks for work; shorter than the time leases are handed out ahead.
-_POLL_SECONDS = (0.01, 0.1)
+# How often a worker looks for work that others made; shorter than the time leases are handed out ahead.
+_POLL_SECONDS = 0.05
 _GAUGE_SECONDS = 0.25
 
 Visit = Callable[[Lease], Awaitable[Outcome]]
@@ -71,7 +73,8 @@ class Worker:
         self._clock = clock
         self._held: dict[int, Lease] = {}
         self._expires: dict[int, float] = {}
-        self._waiting: dict[int, asyncio.TimerHandle] = {}
+        self._waiting: list[tuple[float, int]] = []  # a heap of when each is due
+        self._alarm: tuple[float, asyncio.TimerHandle] | None = None
         self._ready: deque[Lease] = deque()
         self._flying: dict[int, asyncio.Task[None]] = {}
         self._resting: dict[str, float] = {}
@@ -104,12 +107,9 @@ class Worker:
     def drain(self) -> None:
         """Begin nothing more; :meth:`run` returns when what is in flight is settled."""
         self._draining = True
-        for timer in self._waiting.values():
-            timer.cancel()
-        waiting = [self._held[lease_id] for lease_id in self._waiting]
-        self._waiting.clear()
-        for lease in (*waiting, *self._ready):
+        for lease in (*(self._held[lease_id] for _, lease_id in self._waiting), *self._ready):
             self._ended(Retry(lease=lease, counted=False))
+        self._waiting.clear()
         self._ready.clear()
         self._hungry.set()
 
@@ -125,7 +125,6 @@ class Worker:
                 self._ended(Retry(lease=self._held[lease_id], counted=False))
 
     async def _feed(self) -> None:
-        idle = _POLL_SECONDS[0]
         while not self._draining:
             if self._error is not None:
                 raise self._error
@@ -138,14 +137,12 @@ class Worker:
             for lease in leases:
                 self._accept(lease)
             self._launch()
-            if leases:
-                idle = _POLL_SECONDS[0]
-            elif not self._held and await self._is_over():
+            self._set_alarm()
+            if not leases and not self._held and await self._is_over():
                 return
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(idle):
+                async with asyncio.timeout(_POLL_SECONDS):
                     await self._hungry.wait()
-            idle = min(idle * 1.5, _POLL_SECONDS[1])
 
     def _accept(self, lease: Lease) -> None:
         self._held[lease.id] = lease
@@ -153,23 +150,29 @@ class Worker:
         if self._draining:
             self._ended(Retry(lease=lease, counted=False))
         elif lease.wait > 0:
-            self._wait(lease, self._clock.monotonic() + lease.wait)
+            heapq.heappush(self._waiting, (self._clock.monotonic() + lease.wait, lease.id))
         else:
             self._ready.append(lease)
 
-    def _wait(self, lease: Lease, due: float) -> None:
-        """Until ``due``, and not a moment less: the loop's own timers may be early by a millisecond."""
-        left = due - self._clock.monotonic()
-        if left > 0:
-            self._waiting[lease.id] = asyncio.get_running_loop().call_later(left, self._wait, lease, due)
-        else:
-            self._waiting.pop(lease.id, None)
-            self._ready.append(lease)
-            self._launch()
+    def _set_alarm(self) -> None:
+        """Wake up when the next of the waiting is due."""
+        if self._waiting and (self._alarm is None or self._waiting[0][0] < self._alarm[0]):
+            if self._alarm is not None:
+                self._alarm[1].cancel()
+            due = self._waiting[0][0]
+            timer = asyncio.get_running_loop().call_later(due - self._clock.monotonic(), self._ring)
+            self._alarm = (due, timer)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._launch()
+        self._set_alarm()
 
     def _launch(self) -> None:
         loop = asyncio.get_running_loop()
         now = self._clock.monotonic()
+        while self._waiting and self._waiting[0][0] <= now:
+            self._ready.append(self._held[heapq.heappop(self._waiting)[1]])
         while self._ready and len(self._flying) < self.gauge.limit:
             lease = self._ready.popleft()
             # A lease that ran out because this process was stopped for so long: another has the page by now. A
@@ -195,8 +198,7 @@ class Worker:
             outcome = Dead(lease=lease, kind="internal", reason=reason, detail=detail, touched=self._clock.monotonic())
         del self._flying[lease.id]
         self._ended(outcome)
-        if self._ready:
-            self._launch()
+        self._launch()
 
     def rest(self, lane: str, seconds: float) -> None:
         """Begin nothing of this lane for so long; what was leased of it is given back."""
