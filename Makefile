@@ -4,28 +4,37 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: help setup demo check test clean
+.PHONY: help setup servers demo check test nemesis clean
 
 help:  ## what there is
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
 
-setup: $(READY)  ## everything the other commands need, in .venv
+setup: $(READY) servers  ## everything the other commands need, in .venv
 
 $(READY): pyproject.toml constraints.txt tools/setup
 	tools/setup $(PYTHON) $(VENV)
 	@touch $@
 
-demo: setup  ## watch a crawl of a site on this machine
+servers: $(READY)
+	@tools/servers $(BIN)
+
+demo: $(READY)  ## watch a crawl of a site on this machine
 	@$(BIN)/weft demo
 
-check: setup  ## style, types, import directions
+check: $(READY)  ## style, types, import directions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 test: setup  ## all tests
-	$(BIN)/pytest
+	WEFT_TEST_SERVERS=required $(BIN)/pytest
+
+SEEDS ?= 5
+FIRST ?= 1
+
+nemesis: setup  ## crawls by fleets of which everything is killed: SEEDS=n, from FIRST=k on
+	$(BIN)/python -m weft.testing.nemesis --seeds $(SEEDS) --first $(FIRST) $(if $(REPORT),--report $(REPORT))
 
 clean:  ## remove what setup and the tests made
 	rm -rf $(VENV) .weft .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

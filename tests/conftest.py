@@ -1,5 +1,70 @@
-"""Failures in the shipped contracts show their values."""
+"""Failures in the shipped contracts show their values, and the servers tests run against.
+
+A server is started when the first test asks for it, and serves all tests of the session; they keep
+apart by the names of their crawls. A server that is named in the environment is used instead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 pytest.register_assert_rewrite("weft.testing")
+
+from weft.testing.servers import RedisCluster, RedisServer, ServerMissing  # noqa: E402, rewritten only from here on
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """Redis 7 or newer."""
+    if given := os.environ.get("WEFT_TEST_REDIS"):
+        yield given
+        return
+    with RedisServer("redis") as server:
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def valkey_url() -> Iterator[str]:
+    """Valkey 9 or newer."""
+    if given := os.environ.get("WEFT_TEST_VALKEY"):
+        yield given
+        return
+    with RedisServer("valkey") as server:
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def redis_cluster_url() -> Iterator[str]:
+    """A Redis Cluster of three nodes."""
+    if given := os.environ.get("WEFT_TEST_REDIS_CLUSTER"):
+        yield given
+        return
+    with RedisCluster("redis") as cluster:
+        yield cluster.url
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, object, object]:
+    with _skipping():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    with _skipping():
+        return (yield)
+
+
+@contextmanager
+def _skipping() -> Iterator[None]:
+    """A test whose server is not installed is skipped, except where servers are required."""
+    try:
+        yield
+    except ServerMissing as missing:
+        if os.environ.get("CI") or os.environ.get("WEFT_TEST_SERVERS") == "required":
+            raise
+        pytest.skip(str(missing))
