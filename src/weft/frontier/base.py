@@ -129,8 +129,9 @@ class Outbox(Protocol):
     async def cursor(self, sink: str) -> Cursor:
         """Where the sink of this name stands; position 0 if it never ran."""
 
-    async def advance(self, sink: str, cursor: Cursor) -> None:
-        """Remember that the sink has come to ``cursor``."""
+    async def advance(self, sink: str, cursor: Cursor, owner: str) -> bool:
+        """Remember that the sink has come to ``cursor``; False, and nothing is done, unless ``owner`` has claimed it
+        (:meth:`Ledger.claim` of ``"drain <sink>"``): of two that write to one place, one must not go on."""
 
 
 class Memo(Protocol):
@@ -157,6 +158,35 @@ class Ledger(Protocol):
 
     async def reports(self) -> dict[str, tuple[float, bytes]]:
         """The last report of each worker, and how many seconds ago it came."""
+
+    async def claim(self, role: str, owner: str, seconds: float) -> bool:
+        """Be the only one in a role for so long; again by the owner: for so long from now. False: another is."""
+
+    async def release(self, role: str, owner: str) -> None:
+        """Give a role up, if it is still the owner's."""
+
+    async def claimed(self) -> dict[str, str]:
+        """The roles that are taken, and by whom."""
+
+
+class Feed(Protocol):
+    """Start URLs that other programs push into the store, without knowing Weft.
+
+    An entry is a URL, or a JSON object with the fields of a request (``url``, ``handler``, ``meta`` …).
+    """
+
+    async def peek(self, limit: int) -> list[bytes]:
+        """The first entries; they stay."""
+
+    async def accept(self, requests: Sequence[Request], entries: Sequence[bytes], refused: Sequence[bytes]) -> int:
+        """Put the requests and drop the ``entries`` they came from, in one step; returns how many were new.
+
+        Entries that are no requests are ``refused``: dropped too, but kept for someone to look at. An entry that
+        another worker has accepted meanwhile does no harm.
+        """
+
+    async def length(self) -> int:
+        """How many entries wait."""
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,6 +225,8 @@ class LaneState(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds until it is due; 0 if it is."""
     reason: str = ""
     """Why it is held, if it is."""
+    pinned: bool = False
+    """Its pace is the operator's."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,6 +258,12 @@ class Inspector(Protocol):
 
     async def repace(self, old: Pace, new: Pace) -> int:
         """Let all lanes that go at the pace ``old`` go at ``new``; returns how many."""
+
+    async def pin(self, lane: str, delay: float | None) -> None:
+        """Let a lane, known or not, go at the operator's delay, one at a time, whatever outcomes bring; None: no more.
+
+        Unpinned, it keeps that pace until an outcome brings another.
+        """
 
     async def revive(self, kind: str = "", url: str = "") -> int:
         """Put dead letters back into their lanes as if never tried: of one kind, one URL, or all."""

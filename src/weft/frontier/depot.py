@@ -1,0 +1,75 @@
+"""Where crawls are kept: a folder of SQLite files, or a Redis server.
+
+A depot keeps one crawl per name. A crawl that is to start again is replaced only once the new one has
+begun: until then the former one is put aside, and put back if the new one can't begin.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import msgspec
+
+from weft.frontier.base import Feed, Frontier, Inspector, Ledger, Memo, Outbox, Rules
+from weft.frontier.moving import Mover
+
+
+class Store(msgspec.Struct, frozen=True, kw_only=True):
+    """A crawl's state, in all its roles. Closing the frontier closes them all."""
+
+    frontier: Frontier
+    outbox: Outbox
+    memo: Memo
+    ledger: Ledger
+    inspector: Inspector
+    mover: Mover
+    feed: Feed | None = None
+    """None where other programs can't push."""
+
+
+class Depot(Protocol):
+    """All methods may raise ``StoreError``."""
+
+    @property
+    def address(self) -> str:
+        """What ``--frontier`` calls it, :func:`masked`; empty for the folder where commands are run."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether workers of other machines can take part, far from a supervisor. If not, a crawl without a
+        supervisor has no workers that count."""
+
+    async def names(self) -> list[str]:
+        """All crawls, in no order."""
+
+    async def open(self, crawl: str, rules: Rules) -> Store:
+        """:raises StoreError: there is none of this name, or it can't be used."""
+
+    async def create(self, crawl: str, rules: Rules) -> Store:
+        """A new, empty crawl. One that is there under this name is put aside."""
+
+    async def keep(self, crawl: str) -> None:
+        """The new crawl has begun: drop the one that was put aside, if any."""
+
+    async def restore(self, crawl: str) -> None:
+        """The new crawl could not begin: drop it and put back the former one. Nothing is done if none was put aside."""
+
+    def supervise(self, crawl: str) -> AbstractAsyncContextManager[None]:
+        """Be the one supervisor of a crawl, which need not be there yet.
+
+        :raises WeftError: another is.
+        """
+
+    async def is_supervised(self, crawl: str) -> bool:
+        """Whether a living process supervises it."""
+
+    async def close(self) -> None:
+        """Let go of what is held on this side."""
+
+
+def masked(url: str) -> str:
+    """The URL of a depot as it may be shown: without its passwords."""
+    hidden = re.sub(r"(://[^:/@]*:).*@", r"\1***@", url)
+    return re.sub(r"([?&]\w*password=)[^&]*", r"\1***", hidden)

@@ -1,0 +1,95 @@
+-- One crawl, as a call sees it: the tally and the lanes it touches are read once, changed here, and
+-- written once at the end. Nothing is written before everything that can fail has been done.
+
+local TALLY = {
+  pending = 1, leased = 2, delayed = 3, done = 4, dead = 5, items = 6, bytes = 7,
+  seq = 8, lease = 9, position = 10, seen = 11, buckets = 12, lifo = 13,
+}
+local DUE, DELAY, CAP, PENDING, ACTIVE, TOTAL, HELD, REASON, PINNED, BACK = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+
+-- Set by each operation: while the library is being loaded, there are none.
+local call, pack, unpacked, format
+
+local function open(prefix, now, rules)
+  local tally = call('GET', prefix .. 'tally')
+  if not tally then
+    return nil
+  end
+  local crawl = {
+    prefix = prefix, rules = rules, tally = unpacked(tally), lanes = {}, was = {}, fresh = {},
+    ready = prefix .. 'ready', leases = prefix .. 'leases', deadlines = prefix .. 'deadlines',
+  }
+  if now == '' then
+    local time = call('TIME')
+    crawl.now = tonumber(time[1]) + tonumber(time[2]) / 1000000
+  else
+    crawl.now = tonumber(now)
+  end
+  return crawl
+end
+
+-- The crawl's order belongs to the crawl: those who only look at it do not know it.
+local function set_order(crawl, lifo)
+  if crawl.tally[TALLY.lifo] < 0 then
+    crawl.tally[TALLY.lifo] = lifo and 1 or 0
+  end
+end
+
+local function count(crawl, name, by)
+  local index = TALLY[name]
+  crawl.tally[index] = crawl.tally[index] + by
+  return crawl.tally[index]
+end
+
+-- When a lane that can give something is due; false for one that can't. These, and no others, are in ``ready``.
+local function ready_at(lane)
+  return lane[PENDING] > 0 and (lane[CAP] == 0 or lane[ACTIVE] < lane[CAP]) and lane[DUE]
+end
+
+local function lane_of(crawl, name)
+  local lane = crawl.lanes[name]
+  if not lane then
+    local kept = call('HGET', crawl.prefix .. 'lanes', name)
+    if kept then
+      lane = unpacked(kept)
+      crawl.was[name] = ready_at(lane)
+    else
+      lane = { crawl.now, crawl.rules.delay, crawl.rules.cap, 0, 0, 0, 0, '', 0, 0 }
+      crawl.was[name] = false
+    end
+    crawl.lanes[name] = lane
+  end
+  return lane
+end
+
+-- A command with many arguments, as many at a time as Lua can pass. They go together in twos or alone.
+local MOST_ARGUMENTS = 1000
+
+local function call_many(command, key, arguments)
+  for first = 1, #arguments, MOST_ARGUMENTS do
+    call(command, key, unpack(arguments, first, math.min(first + MOST_ARGUMENTS - 1, #arguments)))
+  end
+end
+
+local function save(crawl)
+  for name, entries in pairs(crawl.fresh) do
+    call_many(crawl.tally[TALLY.lifo] == 1 and 'LPUSH' or 'RPUSH', crawl.prefix .. 'queue:' .. name, entries)
+  end
+  local kept, due, idle = {}, {}, {}
+  for name, lane in pairs(crawl.lanes) do
+    kept[#kept + 1] = name
+    kept[#kept + 1] = pack(lane)
+    local at = ready_at(lane)
+    if at and at ~= crawl.was[name] then
+      due[#due + 1] = at
+      due[#due + 1] = name
+    elseif not at and crawl.was[name] then
+      idle[#idle + 1] = name
+    end
+  end
+  call_many('HSET', crawl.prefix .. 'lanes', kept)
+  call_many('ZADD', crawl.ready, due)
+  call_many('ZREM', crawl.ready, idle)
+  crawl.lanes, crawl.was, crawl.fresh = {}, {}, {}
+  call('SET', crawl.prefix .. 'tally', pack(crawl.tally))
+end

@@ -1,0 +1,108 @@
+-- Letting requests in: those not seen before, each into its lane.
+--
+-- Seen fingerprints are decimal numbers in sets small enough for Redis to keep as sorted arrays of
+-- integers: 8 bytes each, where a large set takes 70. There are as many sets as that needs: when they
+-- get too full one is split in two, the next in turn (linear hashing), so no step is ever large. A
+-- fingerprint is too long for a Lua number; its last nine digits choose the set.
+
+local FULL = 200 -- a set yet to be split has up to twice that; Redis keeps up to 512 as an array
+
+local function level_of(buckets)
+  local level = 1
+  while level * 2 <= buckets do
+    level = level * 2
+  end
+  return level
+end
+
+local function bucket_of(fingerprint, buckets, level)
+  local number = tonumber(string.sub(fingerprint, -9))
+  local bucket = number % (2 * level)
+  return bucket < buckets and bucket or bucket - level
+end
+
+local function split(crawl)
+  local buckets = crawl.tally[TALLY.buckets]
+  local level = level_of(buckets)
+  local from, to = crawl.prefix .. 'seen:' .. format('%d', buckets - level), crawl.prefix .. 'seen:' .. format('%d', buckets)
+  local moving = {}
+  for _, fingerprint in ipairs(call('SMEMBERS', from)) do
+    if bucket_of(fingerprint, buckets + 1, level_of(buckets + 1)) == buckets then
+      moving[#moving + 1] = fingerprint
+    end
+  end
+  call_many('SREM', from, moving)
+  call_many('SADD', to, moving)
+  crawl.tally[TALLY.buckets] = buckets + 1
+end
+
+-- Whether it was new; a set that got too full is split.
+local function remember(crawl, fingerprint)
+  local buckets = crawl.tally[TALLY.buckets]
+  if buckets ~= crawl.known_buckets then
+    crawl.known_buckets, crawl.level = buckets, level_of(buckets)
+  end
+  local key = crawl.prefix .. 'seen:' .. format('%d', bucket_of(fingerprint, buckets, crawl.level))
+  if call('SADD', key, fingerprint) == 0 then
+    return false
+  end
+  if count(crawl, 'seen', 1) > buckets * FULL then
+    split(crawl)
+  end
+  return true
+end
+
+-- Where a request stands in its lane: by rank, then by this. Sorted as text.
+local function place(crawl, seq)
+  return format('%016.0f', crawl.tally[TALLY.lifo] == 1 and 1e15 - seq or seq)
+end
+
+-- Into the lane, at its place: what has a rank of its own, or was out before.
+local function put_back(crawl, name, rank, seq, attempt, losses, record)
+  local lane = lane_of(crawl, name)
+  local member = format('%s %d %d %s', place(crawl, seq), attempt, losses, record)
+  call('ZADD', crawl.prefix .. 'back:' .. name, rank, member)
+  lane[BACK] = lane[BACK] + 1
+  lane[PENDING] = lane[PENDING] + 1
+  count(crawl, 'pending', 1)
+end
+
+-- request: fingerprint, lane, rank, record
+local function admit(crawl, request)
+  local name, most = request[2], crawl.rules.max_per_lane
+  local lane
+  if most > 0 then
+    lane = lane_of(crawl, name)
+    if lane[TOTAL] >= most then
+      return 0
+    end
+  end
+  if not remember(crawl, request[1]) then
+    return 0
+  end
+  lane = lane or lane_of(crawl, name)
+  lane[TOTAL] = lane[TOTAL] + 1
+  local seq = count(crawl, 'seq', 1)
+  if request[3] ~= 0 then
+    put_back(crawl, name, request[3], seq, 0, 0, request[4])
+    return 1
+  end
+  local fresh = crawl.fresh[name]
+  if not fresh then
+    fresh = {}
+    crawl.fresh[name] = fresh
+  end
+  fresh[#fresh + 1] = format('%d ', seq) .. request[4]
+  lane[PENDING] = lane[PENDING] + 1
+  count(crawl, 'pending', 1)
+  return 1
+end
+
+local function put(crawl, requests)
+  local admitted = 0
+  set_order(crawl, crawl.rules.lifo)
+  for _, request in ipairs(requests) do
+    admitted = admitted + admit(crawl, request)
+  end
+  return admitted
+end

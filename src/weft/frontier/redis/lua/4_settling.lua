@@ -1,0 +1,118 @@
+-- Ending leases: children, items and the end of the lease in one step.
+--
+-- outcome: lease, what, seconds since the host was touched, delay, cap, and then
+--   done   fingerprint, children, items, status, size, note
+--   retry  after, counted, reason
+--   dead   fingerprint, children, items, status, kind, reason, detail
+-- where seconds, delay and cap are false if there are none.
+
+local HISTORY = 5000 -- settled batches whose pages' ends are remembered in detail
+
+local function store_items(crawl, fingerprint, items, first)
+  for index, item in ipairs(items) do
+    local position = count(crawl, 'position', 1)
+    local number = first < 0 and first - (index - 1) or index - 1
+    call('XADD', crawl.prefix .. 'outbox', format('%d-0', position), 'f', fingerprint, 'n', number, 'j', item)
+  end
+  count(crawl, 'items', #items)
+end
+
+local function finish(crawl, outcome, lease)
+  put(crawl, outcome[7])
+  store_items(crawl, outcome[6], outcome[8], 0)
+  count(crawl, 'done', 1)
+  count(crawl, 'bytes', outcome[10])
+  local history = crawl.history
+  history[#history + 1] = { outcome[6], crawl.now, outcome[9], outcome[10], #outcome[7], #outcome[8], outcome[11] }
+end
+
+local function give_back(crawl, outcome, lease)
+  local after, attempt = outcome[6], lease[ATTEMPT] - 1 + (outcome[7] and 1 or 0)
+  if after <= 0 then
+    put_back(crawl, lease[LANE], lease[RANK], lease[SEQ], attempt, lease[LOSSES], lease[RECORD])
+    return
+  end
+  local kept = { lease[LANE], lease[RANK], lease[SEQ], attempt, lease[LOSSES], lease[RECORD], outcome[8] }
+  call('ZADD', crawl.prefix .. 'delayed', crawl.now + after, pack(kept))
+  count(crawl, 'delayed', 1)
+end
+
+local function give_up(crawl, outcome, lease)
+  put(crawl, outcome[7])
+  -- A page is done once, but may die and be revived many times: its items then are told apart by the lease.
+  store_items(crawl, outcome[6], outcome[8], -outcome[1] * 1000)
+  bury(crawl, lease, outcome[10], outcome[11], outcome[12], outcome[9])
+end
+
+local ENDINGS = { done = finish, retry = give_back, dead = give_up }
+
+-- Free the lanes' places, count their delay from the last touch, and set a new pace where one came.
+local function release(crawl, released)
+  for name, change in pairs(released) do
+    local lane = lane_of(crawl, name)
+    lane[ACTIVE] = lane[ACTIVE] - change.freed
+    local paced = change.delay and lane[PINNED] == 0
+    local one_at_a_time = lane[CAP] == 1
+    if paced then
+      lane[DELAY], lane[CAP] = change.delay, change.cap
+    end
+    -- If the host was not asked, no turn was used. Where several may be out, the turn was counted at its start.
+    if change.touched and (one_at_a_time or paced) then
+      lane[DUE] = math.max(lane[DUE], change.touched + lane[DELAY])
+    end
+  end
+end
+
+local function write_history(crawl, pages)
+  if #pages > 0 then
+    call('XADD', crawl.prefix .. 'history', 'MAXLEN', '~', HISTORY, '*', 'h', pack(pages))
+  end
+end
+
+-- The leases of these ids, in their order; false for one that has ended.
+local function leases_of(crawl, outcomes)
+  local found = {}
+  for first = 1, #outcomes, MOST_ARGUMENTS do
+    local ids = {}
+    for index = first, math.min(first + MOST_ARGUMENTS - 1, #outcomes) do
+      ids[#ids + 1] = outcomes[index][1]
+    end
+    for _, lease in ipairs(call('HMGET', crawl.leases, unpack(ids))) do
+      found[#found + 1] = lease
+    end
+  end
+  return found
+end
+
+local function settle(crawl, outcomes)
+  local lost, ended, ids, released = {}, {}, {}, {}
+  local leases = leases_of(crawl, outcomes)
+  crawl.history = {}
+  for index, outcome in ipairs(outcomes) do
+    local id = outcome[1]
+    local kept = not ended[id] and leases[index]
+    if kept then
+      local lease = unpacked(kept)
+      ended[id] = true
+      ids[#ids + 1] = id
+      ENDINGS[outcome[2]](crawl, outcome, lease)
+      local change = released[lease[LANE]] or { freed = 0 }
+      released[lease[LANE]] = change
+      change.freed = change.freed + 1
+      if outcome[3] then
+        change.touched = math.max(change.touched or 0, crawl.now - outcome[3])
+      end
+      if outcome[4] then
+        change.delay, change.cap = outcome[4], outcome[5]
+      end
+    elseif not ended[id] then
+      lost[#lost + 1] = id
+    end
+  end
+  call_many('HDEL', crawl.leases, ids)
+  call_many('ZREM', crawl.deadlines, ids)
+  count(crawl, 'leased', -#ids)
+  write_history(crawl, crawl.history)
+  release(crawl, released)
+  return lost
+end

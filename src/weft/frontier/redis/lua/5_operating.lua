@@ -1,0 +1,115 @@
+-- What people and other programs ask for.
+
+local BLOBS = 6 -- where these begin among the arguments
+
+local function hold(crawl, asked)
+  local lane, till = lane_of(crawl, asked[1]), crawl.now + asked[2]
+  if lane[HELD] < till then
+    lane[DUE], lane[HELD], lane[REASON] = math.max(lane[DUE], till), till, asked[3]
+  end
+end
+
+local function pin(crawl, asked)
+  local name, delay = asked[1], asked[2]
+  local known = call('HEXISTS', crawl.prefix .. 'lanes', name) == 1
+  if not delay and not known then
+    return
+  end
+  local lane = lane_of(crawl, name)
+  lane[PINNED] = delay and 1 or 0
+  if delay then
+    -- A wait that has begun is as long as the new delay, from the moment from which the old one counted.
+    lane[DUE] = known and math.max(lane[HELD], lane[DUE] + delay - lane[DELAY]) or lane[DUE]
+    lane[DELAY], lane[CAP] = delay, 1
+  end
+end
+
+-- names, old delay and cap, new delay and cap
+local function repace(crawl, asked)
+  local changed = 0
+  for _, name in ipairs(asked[1]) do
+    local lane = lane_of(crawl, name)
+    if lane[DELAY] == asked[2] and lane[CAP] == asked[3] and lane[PINNED] == 0 then
+      lane[DELAY], lane[CAP] = asked[4], asked[5]
+      changed = changed + 1
+    end
+  end
+  return changed
+end
+
+-- Dead letters back into their lanes, as if never tried.
+local function revive(crawl, seqs)
+  local revived = 0
+  for _, seq in ipairs(seqs) do
+    local kept = call('HGET', crawl.prefix .. 'dead', seq)
+    if kept then
+      local dead = unpacked(kept)
+      put_back(crawl, dead[1], dead[2], tonumber(seq), 0, 0, dead[4])
+      call('HDEL', crawl.prefix .. 'dead', seq)
+      count(crawl, 'dead', -1)
+      revived = revived + 1
+    end
+  end
+  return revived
+end
+
+local function claim(crawl, asked)
+  local role, owner, seconds = asked[1], asked[2], asked[3]
+  local kept = call('HGET', crawl.prefix .. 'claims', role)
+  local holder = kept and unpacked(kept)
+  if holder and holder[1] ~= owner and holder[2] > crawl.now then
+    return false
+  end
+  call('HSET', crawl.prefix .. 'claims', role, pack({ owner, crawl.now + seconds }))
+  return true
+end
+
+local function owns(crawl, role, owner)
+  local kept = call('HGET', crawl.prefix .. 'claims', role)
+  local holder = kept and unpacked(kept)
+  return holder and holder[1] == owner and holder[2] > crawl.now
+end
+
+local function give_up_claim(crawl, asked)
+  local kept = call('HGET', crawl.prefix .. 'claims', asked[1])
+  if kept and unpacked(kept)[1] == asked[2] then
+    call('HDEL', crawl.prefix .. 'claims', asked[1])
+  end
+end
+
+-- sink, position, owner; the sink's state
+local function advance(crawl, asked, blobs)
+  if not owns(crawl, 'drain ' .. asked[1], asked[3]) then
+    return false
+  end
+  call('HSET', crawl.prefix .. 'cursors', asked[1], format('%d ', asked[2]) .. blobs[BLOBS])
+  return true
+end
+
+local function report(crawl, asked, blobs)
+  call('HSET', crawl.prefix .. 'workers', asked[1], format('%.6f ', crawl.now) .. blobs[BLOBS])
+end
+
+local function note(crawl, facts)
+  for name, value in pairs(facts) do
+    call('HSET', crawl.prefix .. 'facts', name, value)
+  end
+end
+
+-- key, seconds; the value
+local function remember_fact(crawl, asked, blobs)
+  call('HSET', crawl.prefix .. 'memo', asked[1], format('%.6f ', crawl.now + asked[2]) .. blobs[BLOBS])
+end
+
+-- the list, where what is refused is kept, requests, how many entries they came from; these, and the refused
+local function feed(crawl, asked, blobs)
+  local list, refused, requests, accepted = asked[1], asked[2], asked[3], asked[4]
+  for index = BLOBS, #blobs do
+    local found = call('LREM', list, 1, blobs[index])
+    if found > 0 and index >= BLOBS + accepted then
+      call('RPUSH', refused, blobs[index])
+      call('LTRIM', refused, -1000, -1)
+    end
+  end
+  return put(crawl, requests)
+end
