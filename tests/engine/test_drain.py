@@ -13,21 +13,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.engine import drain as drain_module
+from weft.engine import line
 from weft.engine.drain import Drain, export
 from weft.errors import ConfigError, SinkError, StoreError
 from weft.frontier.base import Cursor, StoredItem
-from weft.sinks.base import Restart
+from weft.sinks.base import Restart, Sink
 from weft.sinks.csv import Csv
 from weft.sinks.jsonl import JsonLines
 
 
 class MemoryOutbox:
-    """The contract in its smallest form. ``before_advance`` may raise, to crash at the worst moment."""
+    """The contract in its smallest form, and the ledger's: claims last until a test ends them.
+
+    ``before_advance`` may raise, to crash at the worst moment.
+    """
 
     def __init__(self, count: int = 0) -> None:
         self.stored: list[StoredItem] = []
         self.cursors: dict[str, Cursor] = {}
         self.asked: list[int] = []
+        self.roles: dict[str, str] = {}
+        self.noted: dict[str, str] = {}
+        self.claims = 0
         self.before_advance: Callable[[str, Cursor], None] = lambda sink, cursor: None
         self.add(count)
 
@@ -43,9 +50,35 @@ class MemoryOutbox:
     async def cursor(self, sink: str) -> Cursor:
         return self.cursors.get(sink, Cursor())
 
-    async def advance(self, sink: str, cursor: Cursor) -> None:
+    async def advance(self, sink: str, cursor: Cursor, owner: str) -> bool:
+        if self.roles.get(f"drain {sink}") != owner:
+            return False
         self.before_advance(sink, cursor)
         self.cursors[sink] = cursor
+        return True
+
+    async def facts(self) -> dict[str, str]:
+        return self.noted
+
+    async def note(self, **facts: str) -> None:
+        self.noted |= facts
+
+    async def report(self, worker: str, report: bytes) -> None:
+        raise NotImplementedError
+
+    async def reports(self) -> dict[str, tuple[float, bytes]]:
+        return {}
+
+    async def claim(self, role: str, owner: str, seconds: float) -> bool:
+        self.claims += 1
+        return self.roles.setdefault(role, owner) == owner
+
+    async def release(self, role: str, owner: str) -> None:
+        if self.roles.get(role) == owner:
+            del self.roles[role]
+
+    async def claimed(self) -> dict[str, str]:
+        return self.roles
 
 
 class MemorySink:
@@ -71,6 +104,10 @@ class MemorySink:
 
     def close(self, finished: bool) -> None:
         self.events.append("finished" if finished else "closed")
+
+
+def draining(outbox: MemoryOutbox, sinks: Sequence[Sink], owner: str = "me") -> Drain:
+    return Drain(outbox, sinks, outbox, owner)
 
 
 def ids(outbox: MemoryOutbox) -> list[str]:
@@ -101,7 +138,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def test_finish_moves_everything_in_order() -> None:
     outbox, one, other = MemoryOutbox(2500), MemorySink("a"), MemorySink("b")
-    drain = Drain(outbox, [one, other])
+    drain = draining(outbox, [one, other])
     await drain.finish(finished=True)
     for sink in (one, other):
         assert sink.ids == ids(outbox)
@@ -113,7 +150,7 @@ async def test_finish_moves_everything_in_order() -> None:
 
 async def test_run_moves_items_as_they_come_and_stops() -> None:
     outbox, sink, stop = MemoryOutbox(1), MemorySink(), asyncio.Event()
-    drain = Drain(outbox, [sink])
+    drain = draining(outbox, [sink])
     await drain.open()
     running = asyncio.create_task(drain.run(stop))
     await until(lambda: len(sink.ids) == 1)
@@ -130,7 +167,7 @@ async def test_run_moves_items_as_they_come_and_stops() -> None:
 async def test_poke_and_stop_do_not_wait_for_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drain_module, "INTERVAL_SECONDS", 3600)
     outbox, sink, stop = MemoryOutbox(1), MemorySink(), asyncio.Event()
-    drain = Drain(outbox, [sink])
+    drain = draining(outbox, [sink])
     running = asyncio.create_task(drain.run(stop))
     await until(lambda: len(outbox.asked) == 2 or len(sink.ids) == 1)
     await asyncio.sleep(0.01)
@@ -144,7 +181,7 @@ async def test_poke_and_stop_do_not_wait_for_the_round(monkeypatch: pytest.Monke
 
 
 async def test_without_sinks_it_only_waits() -> None:
-    drain, stop = Drain(MemoryOutbox(5), []), asyncio.Event()
+    drain, stop = draining(MemoryOutbox(5), []), asyncio.Event()
     await drain.open()
     running = asyncio.create_task(drain.run(stop))
     stop.set()
@@ -153,17 +190,17 @@ async def test_without_sinks_it_only_waits() -> None:
 
 
 async def test_an_empty_crawl_still_makes_its_output(tmp_path: Path) -> None:
-    drain = Drain(MemoryOutbox(), [JsonLines(tmp_path / "out.jsonl")])
+    drain = draining(MemoryOutbox(), [JsonLines(tmp_path / "out.jsonl")])
     await drain.finish(finished=True)
     assert (tmp_path / "out.jsonl").read_bytes() == b""
 
 
 async def test_resumes_at_the_cursor() -> None:
     outbox, sink = MemoryOutbox(3), MemorySink()
-    await Drain(outbox, [sink]).finish(finished=False)
+    await draining(outbox, [sink]).finish(finished=False)
     outbox.add(2)
     sink.events.clear()
-    await Drain(outbox, [sink]).finish(finished=True)
+    await draining(outbox, [sink]).finish(finished=True)
     assert sink.ids == ids(outbox)
     assert sink.events == ["open 3", "write", "finished"]
 
@@ -171,7 +208,7 @@ async def test_resumes_at_the_cursor() -> None:
 async def test_an_empty_note_means_from_the_start() -> None:
     outbox, sink = MemoryOutbox(3), MemorySink()
     outbox.cursors[sink.name] = Cursor(outbox.stored[1].position, b"")
-    await Drain(outbox, [sink]).finish(finished=True)
+    await draining(outbox, [sink]).finish(finished=True)
     assert sink.ids == ids(outbox)
 
 
@@ -182,7 +219,7 @@ async def test_the_sink_has_the_batch_before_the_cursor_says_so() -> None:
         assert sink.ids[-1] == next(item.id for item in outbox.stored if item.position == cursor.position)
 
     outbox.before_advance = check
-    await Drain(outbox, [sink]).finish(finished=True)
+    await draining(outbox, [sink]).finish(finished=True)
     assert sink.ids == ids(outbox)
 
 
@@ -194,7 +231,7 @@ async def test_a_cursor_that_can_not_be_stored_is_no_progress() -> None:
         raise StoreError("disk full")
 
     outbox.before_advance = refuse
-    drain = Drain(outbox, [sink])
+    drain = draining(outbox, [sink])
     with pytest.raises(StoreError):
         await drain.run(asyncio.Event())
     await drain.finish(finished=True)
@@ -206,7 +243,7 @@ async def test_a_store_that_fails_at_the_end_still_gets_sinks_closed() -> None:
     outbox, sink = MemoryOutbox(3), MemorySink()
     outbox.before_advance = raising(StoreError("disk full"))
     with pytest.raises(StoreError):
-        await Drain(outbox, [sink]).finish(finished=True)
+        await draining(outbox, [sink]).finish(finished=True)
     assert sink.events == ["open", "write", "closed"]
 
 
@@ -219,7 +256,7 @@ async def test_a_run_cancelled_in_the_middle_of_a_write() -> None:
         go_on.wait(5)
 
     sink.on_write = block
-    drain = Drain(outbox, [sink])
+    drain = draining(outbox, [sink])
     running = asyncio.create_task(drain.run(asyncio.Event()))
     await until(writing.is_set)
     running.cancel()
@@ -238,7 +275,7 @@ async def test_a_restart_hands_over_everything_again() -> None:
     cursors: list[int] = []
     outbox.before_advance = lambda sink, cursor: cursors.append(cursor.position)
     restart_once(sink, at="id-100")
-    await Drain(outbox, [sink]).finish(finished=True)
+    await draining(outbox, [sink]).finish(finished=True)
     assert sink.ids == ids(outbox)
     assert cursors[:2] == [outbox.stored[99].position, 0]
     assert sink.events == ["open", "write", "write", "open", "write", "finished"]
@@ -253,7 +290,7 @@ async def test_a_restart_on_opening() -> None:
             raise Restart
 
     sink.on_open = gone
-    await Drain(outbox, [sink]).finish(finished=True)
+    await draining(outbox, [sink]).finish(finished=True)
     assert sink.ids == ids(outbox)
 
 
@@ -261,9 +298,9 @@ async def test_restarts_without_end_are_an_error() -> None:
     writer, opener = MemorySink("writer"), MemorySink("opener")
     writer.on_write = opener.on_open = raising(Restart("no luck"))
     with pytest.raises(SinkError, match="writer has to start anew again and again: no luck"):
-        await Drain(MemoryOutbox(5), [writer]).finish(finished=True)
+        await draining(MemoryOutbox(5), [writer]).finish(finished=True)
     with pytest.raises(SinkError, match="opener can't be started anew: no luck"):
-        await Drain(MemoryOutbox(5), [opener]).finish(finished=True)
+        await draining(MemoryOutbox(5), [opener]).finish(finished=True)
 
 
 async def test_a_csv_with_keys_that_come_late(tmp_path: Path) -> None:
@@ -271,7 +308,7 @@ async def test_a_csv_with_keys_that_come_late(tmp_path: Path) -> None:
     for n in (150, 350, 499):
         item = outbox.stored[n]
         outbox.stored[n] = StoredItem(item.position, item.id, b'{"n":%d,"late%d":1}' % (n, n))
-    await Drain(outbox, [Csv(tmp_path / "out.csv")]).finish(finished=True)
+    await draining(outbox, [Csv(tmp_path / "out.csv")]).finish(finished=True)
     rows = (tmp_path / "out.csv").read_text().splitlines()
     assert rows[0] == "n,late150,late350,late499"
     assert rows[351] == "350,,1,"
@@ -286,7 +323,7 @@ async def test_one_sink_fails_and_the_others_are_complete() -> None:
             raise SinkError("disk full")
 
     bad.on_write = fail
-    drain, stop = Drain(outbox, [bad, good]), asyncio.Event()
+    drain, stop = draining(outbox, [bad, good]), asyncio.Event()
     running = asyncio.create_task(drain.run(stop))
     await until(lambda: len(good.ids) == 2500)
     assert [str(error) for error in drain.errors] == ["disk full"]
@@ -299,7 +336,7 @@ async def test_one_sink_fails_and_the_others_are_complete() -> None:
     assert bad.events == ["open", "write", "write", "closed"]
 
     bad.on_write = lambda items: None
-    await Drain(outbox, [bad, good]).finish(finished=True)
+    await draining(outbox, [bad, good]).finish(finished=True)
     assert bad.ids == ids(outbox)
 
 
@@ -307,13 +344,13 @@ async def test_any_error_of_a_sink_is_its_own() -> None:
     bad, worse, good = MemorySink("bad"), MemorySink("worse"), MemorySink("good")
     bad.on_write = worse.on_open = raising(KeyError("oops"))
     with pytest.raises(SinkError, match="bad failed: KeyError: 'oops'\nthe output worse failed"):
-        await Drain(MemoryOutbox(5), [bad, worse, good]).finish(finished=True)
+        await draining(MemoryOutbox(5), [bad, worse, good]).finish(finished=True)
     assert good.events == ["open", "write", "finished"]
 
 
 async def test_an_output_that_can_not_be_opened_is_told_at_once(tmp_path: Path) -> None:
     outbox, good = MemoryOutbox(5), MemorySink()
-    drain = Drain(outbox, [good, JsonLines(tmp_path)])
+    drain = draining(outbox, [good, JsonLines(tmp_path)])
     with pytest.raises(SinkError, match="directory"):
         await drain.open()
     assert good.events == ["open", "closed"]
@@ -325,14 +362,14 @@ async def test_an_output_that_can_not_be_opened_is_told_at_once(tmp_path: Path) 
 async def test_an_output_given_twice_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     with pytest.raises(ConfigError, match="twice"):
-        Drain(MemoryOutbox(), [JsonLines(path), JsonLines(path)])
+        draining(MemoryOutbox(), [JsonLines(path), JsonLines(path)])
 
 
 async def test_large_items_make_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drain_module, "BATCH_BYTES", 10_000)
+    monkeypatch.setattr(line, "BATCH_BYTES", 10_000)
     outbox, sink = MemoryOutbox(), MemorySink()
     outbox.stored = [StoredItem(n, f"id-{n}", b'"' + b"x" * 2998 + b'"') for n in range(1, 300)]
-    await Drain(outbox, [sink]).finish(finished=True)
+    await draining(outbox, [sink]).finish(finished=True)
     assert sink.ids == ids(outbox)
     assert set(outbox.asked[1:]) == {3}
 
@@ -381,7 +418,7 @@ def test_exact_through_crashes(runs: list[tuple[int, str]]) -> None:
 
         sink.write = killed_write  # type: ignore[method-assign]
         outbox.before_advance = killed_advance
-        drain = Drain(outbox, [sink])
+        drain = draining(outbox, [sink])
         try:
             await drain.finish(finished=False)
         except Killed:

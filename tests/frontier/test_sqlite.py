@@ -17,7 +17,9 @@ import pytest
 from weft.errors import StoreError, StoreTooNew
 from weft.frontier.base import Rules
 from weft.frontier.sqlite import Database, SqliteFrontier, admission
-from weft.frontier.sqlite.shelves import SqliteMemo, SqliteOutbox
+from weft.frontier.sqlite.inspector import SqliteInspector
+from weft.frontier.sqlite.schema import VERSION
+from weft.frontier.sqlite.shelves import SqliteLedger, SqliteMemo, SqliteOutbox
 from weft.model import Counts, Dead, Done, Outcome, Pace, Request, Retry
 from weft.testing.clock import FakeClock
 from weft.testing.frontier_contract import FrontierContract
@@ -38,10 +40,16 @@ class SqliteStore:
         return frontier
 
     async def outbox(self) -> SqliteOutbox:
-        return SqliteOutbox(self._database())
+        return SqliteOutbox(self._database(), self.clock)
 
     async def memo(self) -> SqliteMemo:
         return SqliteMemo(self._database(), self.clock)
+
+    async def ledger(self) -> SqliteLedger:
+        return SqliteLedger(self._database(), self.clock)
+
+    async def inspector(self) -> SqliteInspector:
+        return SqliteInspector(self._database(), self.clock)
 
     async def aclose(self) -> None:
         for opened in self._opened:
@@ -94,6 +102,28 @@ class TestWorkers:
         assert await second.lease(1, "w") == []
 
 
+class TestClaims:
+    """What a process of this machine claimed is free when it is gone."""
+
+    async def test_what_a_closed_owner_claimed_is_free_at_once(self, store: SqliteStore) -> None:
+        database = Database.open(store.path)
+        mine, yours = SqliteLedger(database, store.clock), await store.ledger()
+        assert await mine.claim("drain out.jsonl", "me", 10)
+        assert not await yours.claim("drain out.jsonl", "you", 10)
+        database.close()
+        assert await yours.claimed() == {}
+        assert await yours.claim("drain out.jsonl", "you", 10)
+
+    async def test_an_owner_may_have_the_name_of_a_worker(self, store: SqliteStore) -> None:
+        frontier, ledger = await store.frontier(EASY), await store.ledger()
+        await frontier.put(pages(2))
+        assert await ledger.claim("role", "w", 10)
+        assert numbers(await frontier.lease(1, "w")) == [0]
+        store.clock.advance(2)
+        assert numbers(await frontier.lease(9, "w")) == [1]
+        assert await ledger.claimed() == {"role": "w"}
+
+
 class TestOpening:
     """Files that can't be used, and what is said about them."""
 
@@ -104,6 +134,22 @@ class TestOpening:
             db.execute("PRAGMA user_version = 1000")
         with pytest.raises(StoreTooNew, match=r"newer Weft \(layout 1000.*Upgrade Weft"):
             Database.open(path)
+
+    async def test_a_file_of_the_first_layout_goes_on(self, store: SqliteStore) -> None:
+        frontier = await store.frontier(EASY)
+        await frontier.put(pages(3))
+        await frontier.close()
+        with contextlib.closing(sqlite3.connect(store.path)) as db:
+            db.executescript(
+                "DROP TABLE claims; ALTER TABLE lanes DROP COLUMN pinned; PRAGMA user_version = 1; VACUUM;"
+            )
+        frontier, ledger, inspector = await store.frontier(EASY), await store.ledger(), await store.inspector()
+        assert numbers(await frontier.lease(1, "w")) == [0]
+        assert await ledger.claim("role", "me", 10)
+        await inspector.pin(HOST, 5.0)
+        assert [lane.pinned for lane in await inspector.lanes(9)] == [True]
+        with contextlib.closing(sqlite3.connect(store.path)) as db:
+            assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
 
     def test_not_a_database(self, tmp_path: Path) -> None:
         path = tmp_path / "crawl.db"

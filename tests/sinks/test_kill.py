@@ -20,12 +20,12 @@ TOTAL = 3000
 DRAIN = """
 import asyncio, os, sys
 import msgspec
-from weft.engine import drain
+from weft.engine import drain, line
 from weft.frontier.base import Cursor, StoredItem
 from weft.sinks.select import sink_for
 
 target, cursor_file, total = sys.argv[1], sys.argv[2], int(sys.argv[3])
-drain.BATCH_ITEMS = 20
+line.BATCH_ITEMS = 20
 
 class Outbox:
     async def items(self, after, limit):
@@ -38,13 +38,20 @@ class Outbox:
         with open(cursor_file, "rb") as file:
             return msgspec.msgpack.decode(file.read(), type=Cursor)
 
-    async def advance(self, sink, cursor):
+    async def advance(self, sink, cursor, owner):
         with open(cursor_file + ".new", "wb") as file:
             file.write(msgspec.msgpack.encode(cursor))
         os.replace(cursor_file + ".new", cursor_file)
+        return True
+
+    async def claim(self, role, owner, seconds):
+        return True
+
+    async def release(self, role, owner):
+        pass
 
 async def main():
-    moving = drain.Drain(Outbox(), [sink_for(target)])
+    moving = drain.Drain(Outbox(), [sink_for(target)], Outbox(), "me")
     await moving.open()
     print("open", flush=True)
     stop = asyncio.Event()

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from weft.engine.tasks import task_group
 from weft.errors import WeftError
@@ -22,11 +23,15 @@ _RESTART_SECONDS = 0.5
 
 
 class Processes:
-    """``count`` processes running ``command``; see :class:`weft.engine.supervisor.Crew`."""
+    """``count`` processes running ``command``; see :class:`weft.engine.supervisor.Crew`.
 
-    def __init__(self, command: Sequence[str], count: int) -> None:
+    What nobody is to see in the list of processes, such as passwords, goes into their ``environment``.
+    """
+
+    def __init__(self, command: Sequence[str], count: int, environment: Mapping[str, str] | None = None) -> None:
         self._command = command
         self._count = count
+        self._environment = environment or {}
         self._running: set[asyncio.subprocess.Process] = set()
         self._draining = False
 
@@ -50,7 +55,10 @@ class Processes:
         while deaths < _MOST_DEATHS and not self._draining:
             began = asyncio.get_running_loop().time()
             process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=asyncio.subprocess.PIPE, start_new_session=True
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                start_new_session=True,
+                env=os.environ | self._environment,
             )
             self._running.add(process)
             if self._draining:

@@ -1,52 +1,104 @@
-"""A worker's membership in a crawl: it says how it stands, and hears what is asked of all."""
+"""A worker's membership in a crawl: it says how it stands, and hears what is asked of all.
+
+Every second a member reports, looks what state the crawl is in, and takes start URLs from the feed. So a pause or a
+stop reaches all workers, on whatever machine, within a second or two.
+
+A crawl ends on all of its workers, each of which finds out for itself that nothing is left. Its supervisor then
+completes the outputs and notes the end. Where that is gone, the workers have the last word; the crawl is noted as
+unattended, so that the same command, run again, completes the outputs instead of starting anew.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from weft.clock import Clock
+from weft.engine.feeding import Feeding
 from weft.engine.states import State
-from weft.engine.stats import Stats
+from weft.engine.stats import Report, Stats
 from weft.engine.worker import Worker
-from weft.frontier.base import Frontier, Ledger
+from weft.frontier.base import Feed, Frontier, Ledger
 
 _ATTEND_SECONDS = 1.0
+# A worker that has not reported for so long is gone.
+_SILENT_SECONDS = 5.0
 
 
 class Member:
-    """A :class:`Worker` that attends to its crawl's ledger while it runs."""
+    """A :class:`Worker` that attends to its crawl's ledger while it runs.
 
-    def __init__(self, worker: Worker, ledger: Ledger, stats: Stats, clock: Clock) -> None:
+    ``feeding`` is None where there is no feed. ``is_supervised`` says whether someone else will note the end of
+    the crawl; None: someone will.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        ledger: Ledger,
+        stats: Stats,
+        clock: Clock,
+        *,
+        feeding: Feeding | None = None,
+        is_supervised: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
         self.worker = worker
         self._ledger = ledger
         self._stats = stats
         self._clock = clock
+        self._feeding = feeding
+        self._is_supervised = is_supervised
         self._started = clock.time()
+        self._drained = False
 
     async def run(self) -> None:
-        attending = asyncio.create_task(self._attend())
+        """:raises StoreError: the store can't be read or written."""
+        # Before anything is leased: the crawl may be paused.
+        await self._attend()
+        attending = asyncio.create_task(self._keep_attending())
         try:
             await self.worker.run()
         finally:
             attending.cancel()
-            await asyncio.gather(attending, return_exceptions=True)
+            (failure,) = await asyncio.gather(attending, return_exceptions=True)
+        if isinstance(failure, Exception):
+            raise failure
         await self._report()
+        if self._is_supervised is not None and not await self._is_supervised():
+            await self._conclude()
 
     def drain(self) -> None:
+        self._drained = True
         self.worker.drain()
 
     def stop(self) -> None:
+        self._drained = True
         self.worker.stop()
 
+    async def _keep_attending(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(_ATTEND_SECONDS)
+                await self._attend()
+        except Exception:
+            # A worker that can't hear must not go on.
+            self.drain()
+            raise
+
     async def _attend(self) -> None:
-        while True:
-            await self._report()
-            await asyncio.sleep(_ATTEND_SECONDS)
-            if (await self._ledger.facts()).get("state") != State.RUNNING:
-                self.drain()
+        await self._report()
+        state = (await self._ledger.facts()).get("state")
+        if state == State.RUNNING:
+            self.worker.resume()
+            if self._feeding is not None and not self._drained:
+                await self._feeding.take()
+        elif state == State.PAUSED:
+            self.worker.pause()
+        else:
+            self.drain()
 
     async def _report(self) -> None:
         report = self._stats.report(
@@ -58,10 +110,38 @@ class Member:
         )
         await self._ledger.report(self.worker.name, msgspec.json.encode(report))
 
+    async def _conclude(self) -> None:
+        """Note the end, as nobody else will. Other workers may do so at the same time; they note the same."""
+        over = not self._drained and await self.worker.is_over()
+        state = (await self._ledger.facts()).get("state")
+        if state == State.RUNNING and over:
+            await self._ledger.note(state=State.FINISHED, reason="", unattended="yes")
+        elif state == State.STOPPING:
+            await self._ledger.note(state=State.STOPPED)
 
-async def is_over(frontier: Frontier, ledger: Ledger) -> bool:
-    """Nothing is left to do and nothing will come, or the crawl was ended for another reason."""
+
+async def is_over(frontier: Frontier, ledger: Ledger, feed: Feed | None = None, *, stay: bool = False) -> bool:
+    """Nothing is left to do and nothing will come, or the crawl was ended for another reason.
+
+    A crawl that is to ``stay`` waits for more. While it is paused it is not over.
+    """
     facts = await ledger.facts()
-    if facts.get("state") != State.RUNNING:
+    state = facts.get("state")
+    if state == State.PAUSED:
+        return False
+    if state != State.RUNNING:
         return True
-    return facts.get("seeded") == "yes" and (await frontier.counts()).finished
+    if stay or facts.get("seeded") != "yes":
+        return False
+    # The feed first: what is taken from it meanwhile is among the counts.
+    if feed is not None and await feed.length():
+        return False
+    return (await frontier.counts()).finished
+
+
+async def is_at_work(frontier: Frontier, ledger: Ledger) -> bool:
+    """Whether some worker that lives still has pages of the crawl, and may yet settle them."""
+    if not (await frontier.counts()).leased:
+        return False
+    reports = (await ledger.reports()).values()
+    return any(age < _SILENT_SECONDS and msgspec.json.decode(report, type=Report).held for age, report in reports)

@@ -9,6 +9,8 @@ class State(StrEnum):
     """``RUNNING`` in the ledger without a process behind it is a crawl that was killed."""
 
     RUNNING = "running"
+    PAUSED = "paused"
+    """Workers finish what is in flight and wait, until it runs again."""
     STOPPING = "stopping"
     """Workers drain; ``reason`` says why."""
     STOPPED = "stopped"

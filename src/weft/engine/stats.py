@@ -19,6 +19,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     pages: int = 0
     items: int = 0
     retries: int = 0
+    refused: int = 0
+    """Outcomes that came too late: their leases were lost."""
     bytes: int = 0
     in_flight: int = 0
     held: int = 0
@@ -36,6 +38,7 @@ class Stats:
         self.pages = 0
         self.items = 0
         self.retries = 0
+        self.refused = 0
         self.bytes = 0
         self.dead: Counter[str] = Counter()
         self.statuses: Counter[int] = Counter()
@@ -57,6 +60,7 @@ class Stats:
     def report(self, *, pid: int, started: float, in_flight: int, held: int, concurrency: int) -> Report:
         return Report(
             pid=pid, started=started, fetched=self.fetched, pages=self.pages, items=self.items, retries=self.retries,
-            bytes=self.bytes, in_flight=in_flight, held=held, concurrency=concurrency, dead=dict(self.dead),
-            statuses={str(status): count for status, count in self.statuses.items()}, slowest=self.slowest(),
+            refused=self.refused, bytes=self.bytes, in_flight=in_flight, held=held, concurrency=concurrency,
+            dead=dict(self.dead), statuses={str(status): count for status, count in self.statuses.items()},
+            slowest=self.slowest(),
         )  # fmt: skip

@@ -1,6 +1,7 @@
 """The Supervisor: one a crawl. Feeds the start URLs, watches the limits, drains the outbox, knows the end.
 
-The crew does the work: a worker in this process, or several processes (``crew.Processes``).
+The crew does the work: a worker in this process, or several processes (``crew.Processes``). Workers on other machines
+may take part; all of them, the crew included, hear from the ledger that the crawl is paused or to stop.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from weft.clock import Clock
 from weft.engine.drain import Drain
 from weft.engine.gate import checked
 from weft.engine.limits import Limits
+from weft.engine.member import is_at_work
 from weft.engine.states import State
 from weft.errors import SpiderError, WeftError
-from weft.frontier.base import Frontier, Ledger
-from weft.model import Counts, Request
+from weft.frontier.base import Feed, Frontier, Ledger
+from weft.model import Request
 
 _SEED_BATCH = 1000
 _SEED_SECONDS = 0.5
 _WATCH_SECONDS = 0.5
+_LINGER_SECONDS = 0.2
 
 
 class Crew(Protocol):
@@ -51,7 +54,7 @@ class Supervisor:
 
     def __init__(
         self, *, start: AsyncIterator[Request], crew: Crew, frontier: Frontier, ledger: Ledger, drain: Drain,
-        limits: Limits, clock: Clock,
+        limits: Limits, clock: Clock, feed: Feed | None = None, stay: bool = False,
     ) -> None:  # fmt: skip
         self._start = start
         self._crew = crew
@@ -60,8 +63,11 @@ class Supervisor:
         self._drain = drain
         self._limits = limits
         self._clock = clock
+        self._feed = feed
+        self._stay = stay
         self._stop_reason = ""
-        self._limited = False
+        self._limited = self._stopped = False
+        self._going = asyncio.Event()
         self._output_over = asyncio.Event()
 
     async def open(self) -> None:
@@ -71,9 +77,14 @@ class Supervisor:
         """
         await self._drain.open()
 
+    @property
+    def elsewhere(self) -> dict[str, str]:
+        """The outputs that others write, and who does. They are taken over when the others are gone."""
+        return self._drain.elsewhere
+
     async def run(self) -> Ending:
         """:raises WeftError: the store, an output or the start can't be used; the crawl can be resumed."""
-        await self._ledger.note(state=State.RUNNING, reason="")
+        await self._ledger.note(state=State.RUNNING, reason="", unattended="")
         tasks = [
             asyncio.create_task(each) for each in (self._seed(), self._watch(), self._drain.run(self._output_over))
         ]
@@ -115,6 +126,7 @@ class Supervisor:
     def stop(self, reason: str) -> None:
         """Let the crew give back what is in flight."""
         self._stop_reason = self._stop_reason or reason
+        self._stopped = True
         self._crew.stop()
 
     async def _seed(self) -> None:
@@ -129,16 +141,22 @@ class Supervisor:
             except ValueError as error:
                 raise SpiderError(f"the spider starts with {error}") from error
             if len(batch) >= _SEED_BATCH or self._clock.monotonic() - put > _SEED_SECONDS:
-                await self._frontier.put(batch)
+                await self._put(batch)
                 batch, put = [], self._clock.monotonic()
-        await self._frontier.put(batch)
+        await self._put(batch)
         await self._ledger.note(seeded="yes")
+
+    async def _put(self, batch: list[Request]) -> None:
+        """Not while the crawl is paused."""
+        await self._going.wait()
+        await self._frontier.put(batch)
 
     async def _watch(self) -> None:
         began = self._clock.monotonic()
         while True:
             if self._drain.errors:
                 raise self._drain.errors[0]
+            await self._heed(await self._ledger.facts())
             reached = self._limits.reached(await self._frontier.counts(), self._clock.monotonic() - began)
             if reached:
                 self._limited = True
@@ -147,16 +165,40 @@ class Supervisor:
                 return
             await asyncio.sleep(_WATCH_SECONDS)
 
+    async def _heed(self, facts: dict[str, str]) -> None:
+        """What an operator asked for; and what this process was asked for, others are to hear."""
+        state = facts.get("state")
+        if state == State.PAUSED:
+            self._going.clear()
+        else:
+            self._going.set()
+        if state in (State.STOPPING, State.STOPPED):
+            self.drain(facts.get("reason", ""))
+        elif self._stop_reason:
+            await self._ledger.note(state=State.STOPPING, reason=self._stop_reason)
+
     async def _end(self) -> Ending:
-        counts = await self._frontier.counts()
-        seeded = (await self._ledger.facts()).get("seeded") == "yes"
-        ending = self._judge(counts, seeded)
+        facts = await self._ledger.facts()
+        if facts.get("state") in (State.STOPPING, State.STOPPED):
+            self._stop_reason = self._stop_reason or facts.get("reason", "")
+        ending = await self._judge()
+        if ending.state is not State.FINISHED:
+            await self._await_others()
         await self._drain.finish(ending.state.ended)
-        await self._ledger.note(state=ending.state, reason=ending.reason)
+        await self._ledger.note(state=ending.state, reason=ending.reason, unattended="")
         return ending
 
-    def _judge(self, counts: Counts, seeded: bool) -> Ending:
-        if counts.finished and seeded:
+    async def _await_others(self) -> None:
+        """Workers on other machines finish what is in flight, too; their items are part of the outputs."""
+        while not self._stopped and await is_at_work(self._frontier, self._ledger):
+            await self._ledger.note(state=State.STOPPING, reason=self._stop_reason)
+            await asyncio.sleep(_LINGER_SECONDS)
+
+    async def _judge(self) -> Ending:
+        seeded = (await self._ledger.facts()).get("seeded") == "yes"
+        fed = self._feed is None or not await self._feed.length()
+        counts = await self._frontier.counts()
+        if counts.finished and seeded and fed and not self._stay:
             return Ending(State.FINISHED)
         if self._limited or self._limits.reached(counts, 0):
             return Ending(State.LIMITED, self._stop_reason or self._limits.reached(counts, 0) or "")

@@ -47,6 +47,7 @@ class Visitor:
         robots: RobotsKeeper | None,
         names: PrivateNames | None,
         hold: Hold,
+        is_held: Callable[[Lease], bool],
         settings: Settings,
         stats: Stats,
         clock: Clock,
@@ -57,6 +58,7 @@ class Visitor:
         self._robots = robots
         self._names = names
         self._hold = hold
+        self._is_held = is_held
         self._settings = settings
         self._retry = RetryPolicy(retries=settings.retries)
         self._stats = stats
@@ -66,7 +68,11 @@ class Visitor:
     async def visit(self, lease: Lease) -> Outcome:
         visit = _Visit(lease)
         try:
-            return await self._permission(visit) or await self._exchange(visit)
+            refused = await self._permission(visit)
+            if refused is None and not self._is_held(lease):
+                # While the store or a name server was away, so was the answer; meanwhile another may ask the host.
+                return visit.retry(counted=False)
+            return refused or await self._exchange(visit)
         except _Failed as failure:
             return await self._failed(visit, failure)
 

@@ -8,7 +8,8 @@ place for backpressure: leasing stops while it is full. *In flight* are visits, 
 as the gauge allows. Outcomes gather while the previous batch is being settled, so batches grow with
 the load.
 
-A worker that is told to drain leases nothing more, gives back what it has not begun, and ends when
+A worker that is told to pause leases nothing more, gives back what it has not begun, and waits to be told
+to resume. One that is told to drain leases nothing more, gives back what it has not begun, and ends when
 the rest is settled; told to stop, it gives back what is in flight as well. Whatever it can't say
 any more, because it was killed, the frontier finds out.
 """
@@ -40,6 +41,8 @@ _LINGER_SECONDS = 0.01
 _ENOUGH = 64
 # How often a worker looks for work that others made; shorter than the time leases are handed out ahead.
 _POLL_SECONDS = 0.05
+# How often it looks whether the crawl is over while it is paused.
+_PAUSED_SECONDS = 1.0
 _GAUGE_SECONDS = 0.25
 
 Visit = Callable[[Lease], Awaitable[Outcome]]
@@ -67,7 +70,7 @@ class Worker:
         self._frontier = frontier
         self._visit = visit
         self._gate = gate
-        self._is_over = is_over
+        self.is_over = is_over
         self._stats = stats
         self._lease_seconds = lease_seconds
         self._clock = clock
@@ -85,6 +88,7 @@ class Worker:
         self._settleable = asyncio.Event()
         self._enough = asyncio.Event()
         self._draining = False
+        self._paused = False
 
     @property
     def in_flight(self) -> int:
@@ -107,11 +111,20 @@ class Worker:
     def drain(self) -> None:
         """Begin nothing more; :meth:`run` returns when what is in flight is settled."""
         self._draining = True
-        for lease in (*(self._held[lease_id] for _, lease_id in self._waiting), *self._ready):
-            self._ended(Retry(lease=lease, counted=False))
-        self._waiting.clear()
-        self._ready.clear()
+        self._give_back()
         self._hungry.set()
+
+    def pause(self) -> None:
+        """Begin nothing more until :meth:`resume`; what is in flight goes on."""
+        if not self._paused:
+            self._paused = True
+            self._give_back()
+
+    def resume(self) -> None:
+        """Go on after :meth:`pause`."""
+        if self._paused:
+            self._paused = False
+            self._hungry.set()
 
     def stop(self) -> None:
         """Drain, and give back what is in flight."""
@@ -124,30 +137,41 @@ class Worker:
                 del self._flying[lease_id]
                 self._ended(Retry(lease=self._held[lease_id], counted=False))
 
+    def _give_back(self) -> None:
+        """What has not begun."""
+        for lease in (*(self._held[lease_id] for _, lease_id in self._waiting), *self._ready):
+            self._ended(Retry(lease=lease, counted=False))
+        self._waiting.clear()
+        self._ready.clear()
+
     async def _feed(self) -> None:
         while not self._draining:
             if self._error is not None:
                 raise self._error
             self._hungry.clear()
             room = min(_BATCH, 2 * self.gauge.limit - len(self._ready), _MOST_WAITING - len(self._waiting))
+            if self._paused:
+                room = 0
+            asked = self._clock.monotonic()
             leases = await self._frontier.lease(room, self.name) if room > 0 else []
             # A full batch means that more is due; a short one, that there is nothing until something is
             # settled or time has passed.
             self._more = len(leases) == room > 0
             for lease in leases:
-                self._accept(lease)
+                self._accept(lease, asked)
             self._launch()
             self._set_alarm()
-            if not leases and not self._held and await self._is_over():
+            if not leases and not self._held and await self.is_over():
                 return
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_POLL_SECONDS):
+                async with asyncio.timeout(_PAUSED_SECONDS if self._paused else _POLL_SECONDS):
                     await self._hungry.wait()
 
-    def _accept(self, lease: Lease) -> None:
+    def _accept(self, lease: Lease, asked: float) -> None:
         self._held[lease.id] = lease
-        self._expires[lease.id] = self._clock.monotonic() + self._lease_seconds
-        if self._draining:
+        # From when it was asked for: this process may have been stopped before it could read the answer.
+        self._expires[lease.id] = asked + self._lease_seconds
+        if self._draining or self._paused:
             self._ended(Retry(lease=lease, counted=False))
         elif lease.wait > 0:
             heapq.heappush(self._waiting, (self._clock.monotonic() + lease.wait, lease.id))
@@ -177,7 +201,7 @@ class Worker:
             lease = self._ready.popleft()
             # A lease that ran out because this process was stopped for so long: another has the page by now. A
             # lane that was held after the lease was handed out: its host is not to be asked.
-            if self._expires[lease.id] <= now or self._resting.get(lease.lane, 0.0) > now:
+            if not self.is_held(lease) or self._resting.get(lease.lane, 0.0) > now:
                 self._ended(Retry(lease=lease, counted=False))
                 continue
             self._flying[lease.id] = loop.create_task(self._fly(lease))
@@ -199,6 +223,10 @@ class Worker:
         del self._flying[lease.id]
         self._ended(outcome)
         self._launch()
+
+    def is_held(self, lease: Lease) -> bool:
+        """Whether a lease is still this worker's, as far as can be known here."""
+        return self._expires.get(lease.id, 0.0) > self._clock.monotonic()
 
     def rest(self, lane: str, seconds: float) -> None:
         """Begin nothing of this lane for so long; what was leased of it is given back."""
@@ -228,6 +256,7 @@ class Worker:
 
     async def _settle(self, outcomes: list[Outcome]) -> None:
         lost = await self._frontier.settle(outcomes)
+        self._stats.refused += len(lost)
         for outcome in outcomes:
             del self._held[outcome.lease.id], self._expires[outcome.lease.id]
             if not isinstance(outcome, Retry) and outcome.lease.id not in lost:

@@ -39,12 +39,13 @@ async def crawl(spider: Spider, folder: Path, *, sinks: Sequence[Sink] = (), **s
     """
     quick = {"delay": 0.0, "per_host": 0, "robots": False}
     loaded = config.load(quick | spider.settings, settings, folder=folder, environment={})
-    path = launch.crawl_path(spider.name, folder)
-    opened = await launch.open_crawl(path, loaded, fresh=False, resume=False)
+    depot = await assembly.open_depot(loaded.frontier, folder)
+    opened = await launch.open_crawl(depot, spider.name, loaded, fresh=False, resume=False)
     store, fetcher = opened.store, assembly.fetcher_for(loaded, folder)
     try:
         supervisor = await launch.supervisor_for(spider, loaded, store, fetcher, sinks)
         await supervisor.open()
+        await depot.keep(spider.name)
         ending = await supervisor.run()
         stored = await store.outbox.items(0, 1_000_000)
         return Crawled(
@@ -56,3 +57,4 @@ async def crawl(spider: Spider, folder: Path, *, sinks: Sequence[Sink] = (), **s
     finally:
         await fetcher.close()
         await store.frontier.close()
+        await depot.close()

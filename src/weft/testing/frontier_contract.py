@@ -8,8 +8,10 @@ protocols only, and turn its clock instead of waiting.
 
 from __future__ import annotations
 
+from weft.testing.frontier_inspector import InspectorContract, PinContract
 from weft.testing.frontier_lanes import HoldContract, OrderContract, PaceContract
 from weft.testing.frontier_leases import LeaseContract
+from weft.testing.frontier_ledger import ClaimContract, LedgerContract
 from weft.testing.frontier_settling import AdmissionContract, SettleContract
 from weft.testing.frontier_shelves import MemoContract, OutboxContract, ReopenContract
 from weft.testing.frontier_store import Store
@@ -26,6 +28,10 @@ class FrontierContract(
     SettleContract,
     OutboxContract,
     MemoContract,
+    LedgerContract,
+    ClaimContract,
+    InspectorContract,
+    PinContract,
     ReopenContract,
 ):
     """Everything a frontier and its store must do."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.frontier.base import Cursor, Rules
 from weft.model import Counts, Dead, Done, Pace, Retry
-from weft.testing.frontier_store import EASY, HOST, Store, lanes, numbers, page, pages
+from weft.testing.frontier_store import EASY, HOST, TICK, Store, lanes, numbers, page, pages
 
 
 class OutboxContract:
@@ -53,15 +53,36 @@ class OutboxContract:
         assert await outbox.items(0, 100) == everything
 
     async def test_each_sink_has_its_cursor(self, store: Store) -> None:
-        outbox, other = await store.outbox(), await store.outbox()
+        outbox, other, ledger = await store.outbox(), await store.outbox(), await store.ledger()
+        for sink in ("out.jsonl", "out.csv"):
+            assert await ledger.claim(f"drain {sink}", "me", 60)
         assert await outbox.cursor("out.jsonl") == Cursor(0, b"")
-        await outbox.advance("out.jsonl", Cursor(7, bytes(range(256))))
-        await outbox.advance("out.csv", Cursor(3, b"{}"))
-        await outbox.advance("out.jsonl", Cursor(9, b"offset"))
+        assert await outbox.advance("out.jsonl", Cursor(7, bytes(range(256))), "me")
+        assert await outbox.advance("out.csv", Cursor(3, b"{}"), "me")
+        assert await outbox.advance("out.jsonl", Cursor(9, b"offset"), "me")
         assert await other.cursor("out.jsonl") == Cursor(9, b"offset")
         assert await other.cursor("out.csv") == Cursor(3, b"{}")
-        await other.advance("out.jsonl", Cursor())
+        assert await other.advance("out.jsonl", Cursor(), "me")
         assert await outbox.cursor("out.jsonl") == Cursor()
+
+    async def test_only_the_one_that_drains_a_sink_moves_its_cursor(self, store: Store) -> None:
+        outbox, ledger = await store.outbox(), await store.ledger()
+        assert not await outbox.advance("out.jsonl", Cursor(1, b"1"), "me")
+        assert await ledger.claim("drain out.csv", "me", 60)
+        assert await ledger.claim("drain out.jsonl", "me", 10)
+        assert await outbox.advance("out.jsonl", Cursor(2, b"2"), "me")
+        assert not await outbox.advance("out.jsonl", Cursor(3, b"3"), "you")
+        store.clock.advance(10 - TICK)
+        assert await outbox.advance("out.jsonl", Cursor(4, b"4"), "me")
+        store.clock.advance(TICK)
+        assert not await outbox.advance("out.jsonl", Cursor(5, b"5"), "me")
+        assert await ledger.claim("drain out.jsonl", "you", 10)
+        assert not await outbox.advance("out.jsonl", Cursor(6, b"6"), "me")
+        assert await outbox.cursor("out.jsonl") == Cursor(4, b"4")
+        assert await outbox.advance("out.jsonl", Cursor(7, b"7"), "you")
+        await ledger.release("drain out.jsonl", "you")
+        assert not await outbox.advance("out.jsonl", Cursor(8, b"8"), "you")
+        assert await outbox.cursor("out.jsonl") == Cursor(7, b"7")
 
 
 class MemoContract:
@@ -95,6 +116,7 @@ class ReopenContract:
     async def test_everything_is_found_again(self, store: Store) -> None:
         rules = Rules(order="priority", pace=Pace(0.0, 0), ahead=0.0)
         frontier, outbox, memo = await store.frontier(rules), await store.outbox(), await store.memo()
+        ledger = await store.ledger()
         await frontier.put([page(number, priority=number) for number in range(6)])
         done, late, dead, out = await frontier.lease(4, "w1")
         await frontier.settle(
@@ -105,7 +127,8 @@ class ReopenContract:
             ]
         )
         await frontier.hold("b.example", 20, "Retry-After")
-        await outbox.advance("sink", Cursor(1, b"state"))
+        assert await ledger.claim("drain sink", "me", 60)
+        assert await outbox.advance("sink", Cursor(1, b"state"), "me")
         await memo.remember("key", b"value", 60)
         before, items = await frontier.counts(), await outbox.items(0, 9)
         await frontier.close()
@@ -140,6 +163,19 @@ class ReopenContract:
         assert lanes(await frontier.lease(9, "w2")) == [HOST]
         store.clock.advance(5)
         assert await frontier.lease(9, "w2") == []
+
+    async def test_facts_reports_and_pins_are_found_again(self, store: Store) -> None:
+        frontier, ledger, inspector = await store.frontier(EASY), await store.ledger(), await store.inspector()
+        await ledger.note(state="paused", reason="lunch")
+        await ledger.report("w1", b"{}")
+        await inspector.pin(HOST, 5.0)
+        await frontier.close()
+        frontier, ledger, inspector = await store.frontier(EASY), await store.ledger(), await store.inspector()
+        await frontier.put(pages(2))
+        assert await ledger.facts() == {"state": "paused", "reason": "lunch"}
+        assert (await ledger.reports()).keys() == {"w1"}
+        assert [(lane.pace, lane.pinned) for lane in await inspector.lanes(9)] == [(Pace(5.0, 1), True)]
+        assert numbers(await frontier.lease(9, "w1")) == [0]
 
     async def test_closing_twice_does_no_harm(self, store: Store) -> None:
         frontier = await store.frontier(EASY)

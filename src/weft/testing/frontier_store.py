@@ -9,6 +9,8 @@ likes, closed and removed when the test is over::
         async def frontier(self, rules): ...
         async def outbox(self): ...
         async def memo(self): ...
+        async def ledger(self): ...
+        async def inspector(self): ...
 
     @pytest.fixture
     async def store(): ...
@@ -22,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from weft.frontier.base import Frontier, Memo, Outbox, Rules
+from weft.frontier.base import Frontier, Inspector, Ledger, Memo, Outbox, Rules
 from weft.model import Done, Lease, Pace, Request
 from weft.testing.clock import FakeClock
 
@@ -47,6 +49,12 @@ class Store(Protocol):
 
     async def memo(self) -> Memo:
         """The shared facts of the crawl."""
+
+    async def ledger(self) -> Ledger:
+        """What is known of the crawl as a whole."""
+
+    async def inspector(self) -> Inspector:
+        """A look into the crawl."""
 
 
 def page(number: int, host: str = HOST, **fields: Any) -> Request:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from weft.errors import StoreError, StoreTooNew
-from weft.frontier.sqlite.schema import APPLICATION, SCHEMA, VERSION
+from weft.frontier.sqlite.schema import APPLICATION, SCHEMA, UPGRADES, VERSION
 from weft.version import __version__
 
 T = TypeVar("T")
@@ -59,6 +59,7 @@ class Database:
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="weft-store")
         self._checkpoint: Future[None] | None = None
         self._transactions = 0
+        self._at_close: list[Callable[[], None]] = []
 
     @classmethod
     def open(cls, path: Path, *, create: bool = True) -> Database:
@@ -95,6 +96,17 @@ class Database:
             if not tables:
                 marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};"
                 self._connection.executescript(f"BEGIN; {SCHEMA} {marks} COMMIT;")
+                return
+            for layout in range(version, VERSION):
+                self._upgrade(layout)
+
+    def _upgrade(self, layout: int) -> None:
+        try:
+            self._connection.executescript(f"BEGIN; {UPGRADES[layout]} PRAGMA user_version = {layout + 1}; COMMIT;")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
 
     async def write(self, work: Work[T], *arguments: Any, failed: Callable[[], None] | None = None) -> T:
         """``work(connection, *arguments)`` as one transaction: all of it or, if it raises, nothing.
@@ -157,8 +169,14 @@ class Database:
     def closed(self) -> bool:
         return self._lock < 0
 
+    def at_close(self, callback: Callable[[], None]) -> None:
+        """Call this when the file is let go of."""
+        self._at_close.append(callback)
+
     def close(self) -> None:
         """Let go of the file; again does no harm."""
+        while self._at_close:
+            self._at_close.pop()()
         self._threads.shutdown(wait=True)
         self._connection.close()
         lock, self._lock = self._lock, -1

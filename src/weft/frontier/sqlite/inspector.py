@@ -30,6 +30,9 @@ class SqliteInspector:
     async def repace(self, old: Pace, new: Pace) -> int:
         return await self._database.write(_repace, old, new)
 
+    async def pin(self, lane: str, delay: float | None) -> None:
+        await self._database.write(_pin, lane, delay, self._clock.time())
+
     async def revive(self, kind: str = "", url: str = "") -> int:
         return await self._database.write(_revive, kind, url)
 
@@ -119,16 +122,16 @@ def _pending(db: sqlite3.Connection, fp: int, now: float) -> Trace | None:
 
 def _lanes(db: sqlite3.Connection, limit: int, now: float) -> list[LaneState]:
     rows = db.execute(
-        "SELECT name, pending, active, total, delay, cap, due, held, reason FROM lanes WHERE pending > 0 OR active > 0"
-        " ORDER BY pending DESC, active DESC LIMIT ?",
+        "SELECT name, pending, active, total, delay, cap, due, held, reason, pinned FROM lanes"
+        " WHERE pending > 0 OR active > 0 ORDER BY pending DESC, active DESC LIMIT ?",
         (limit,),
     )
     return [
         LaneState(
             name=name, pending=pending, active=active, total=total, pace=Pace(delay, cap), wait=max(0.0, due - now),
-            reason=reason if held > now else "",
+            reason=reason if held > now else "", pinned=bool(pinned),
         )
-        for name, pending, active, total, delay, cap, due, held, reason in rows
+        for name, pending, active, total, delay, cap, due, held, reason, pinned in rows
     ]  # fmt: skip
 
 
@@ -153,8 +156,21 @@ def _dead_kinds(db: sqlite3.Connection) -> dict[str, int]:
 
 def _repace(db: sqlite3.Connection, old: Pace, new: Pace) -> int:
     return db.execute(
-        "UPDATE lanes SET delay = ?, cap = ? WHERE delay = ? AND cap = ?", (new.delay, new.limit, old.delay, old.limit)
+        "UPDATE lanes SET delay = ?, cap = ? WHERE delay = ? AND cap = ? AND NOT pinned",
+        (new.delay, new.limit, old.delay, old.limit),
     ).rowcount
+
+
+def _pin(db: sqlite3.Connection, lane: str, delay: float | None, now: float) -> None:
+    if delay is None:
+        db.execute("UPDATE lanes SET pinned = 0 WHERE name = ?", (lane,))
+        return
+    db.execute("INSERT OR IGNORE INTO lanes (name, due, delay, cap) VALUES (?, ?, ?, 1)", (lane, now, delay))
+    # A wait that has begun is as long as the new delay, from the moment from which the old one counted.
+    db.execute(
+        "UPDATE lanes SET due = max(held, due + ?2 - delay), delay = ?2, cap = 1, pinned = 1 WHERE name = ?1",
+        (lane, delay),
+    )
 
 
 def _revive(db: sqlite3.Connection, kind: str, url: str) -> int:

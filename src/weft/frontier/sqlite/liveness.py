@@ -10,12 +10,12 @@ has at a time: nobody looks at a file while another makes or removes it.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from weft.errors import StoreError
+from weft.frontier.sqlite.locks import is_locked, lock
 
 
 class Liveness:
@@ -33,17 +33,17 @@ class Liveness:
         if worker in self._own:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        file = os.open(self._path(worker), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(file)
-            if isinstance(error, BlockingIOError):
-                raise StoreError(
-                    f"a worker named {worker!r} is at work on this crawl already; give each a name of its own"
-                ) from error
-            raise
+            file = lock(self._path(worker))
+        except BlockingIOError as error:
+            raise StoreError(
+                f"a worker named {worker!r} is at work on this crawl already; give each a name of its own"
+            ) from error
         self._own[worker] = file
+
+    def alive(self, worker: str) -> bool:
+        """Whether ``worker`` was claimed, here or elsewhere, and lives."""
+        return worker in self._own or is_locked(self._path(worker))
 
     def gone(self) -> list[str]:
         """Workers that claimed once and live no more, until they are forgotten."""
@@ -51,7 +51,7 @@ class Liveness:
             names = [unquote(name) for name in os.listdir(self._folder)]
         except FileNotFoundError:
             return []
-        return [name for name in names if name not in self._own and _unlocked(self._path(name))]
+        return [name for name in names if name not in self._own and not is_locked(self._path(name))]
 
     def forget(self, workers: list[str]) -> None:
         """Their leases were ended: remove what they left."""
@@ -77,17 +77,3 @@ class Liveness:
 
     def _path(self, worker: str) -> Path:
         return self._folder / quote(worker, safe="")
-
-
-def _unlocked(path: Path) -> bool:
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(file)
-    return True

@@ -16,6 +16,7 @@
     cursors  sink → position, state       how far each output has come
     memo     key → value, until           robots.txt and the like
     workers  id → last report             what each process said of itself
+    claims   role → owner, until          what one of them does alone, such as writing an output
     tally    one row                      the counts, kept by the same transactions that change them
     facts    key → value                  the crawl: spider, arguments, settings, state
 
@@ -26,7 +27,7 @@ through leases and retries, so what is given back stands where it stood.
 
 from __future__ import annotations
 
-VERSION = 1
+VERSION = 2
 APPLICATION = 0x57656674  # "Weft": SQLite's mark of whose file it is
 
 SCHEMA = """
@@ -36,7 +37,7 @@ CREATE TABLE lanes (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE,
     due REAL NOT NULL, delay REAL NOT NULL, cap INTEGER NOT NULL,
     pending INTEGER NOT NULL DEFAULT 0, active INTEGER NOT NULL DEFAULT 0, total INTEGER NOT NULL DEFAULT 0,
-    held REAL NOT NULL DEFAULT 0, reason TEXT NOT NULL DEFAULT ''
+    held REAL NOT NULL DEFAULT 0, reason TEXT NOT NULL DEFAULT '', pinned INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX lanes_ready ON lanes (due) WHERE pending > 0 AND (cap = 0 OR active < cap);
 CREATE TABLE queue (
@@ -70,6 +71,7 @@ CREATE TABLE outbox (
 CREATE TABLE cursors (sink TEXT PRIMARY KEY, position INTEGER NOT NULL, state BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE memo (key TEXT PRIMARY KEY, value BLOB NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE workers (id TEXT PRIMARY KEY, at REAL NOT NULL, report TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE claims (role TEXT PRIMARY KEY, owner TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE tally (
     pending INTEGER NOT NULL, leased INTEGER NOT NULL, delayed INTEGER NOT NULL, done INTEGER NOT NULL,
     dead INTEGER NOT NULL, items INTEGER NOT NULL, bytes INTEGER NOT NULL,
@@ -78,3 +80,11 @@ CREATE TABLE tally (
 INSERT INTO tally VALUES (0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
 CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
+
+# From each layout to the next.
+UPGRADES = {
+    1: """
+ALTER TABLE lanes ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE claims (role TEXT PRIMARY KEY, owner TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
+""",
+}

@@ -111,11 +111,12 @@ def _release_lanes(
         if outcome.pace is not None:
             row[4], row[5] = outcome.pace.delay, outcome.pace.limit
     db.executemany(
-        "UPDATE lanes SET active = active - ?2, pending = pending + ?3, delay = coalesce(?5, delay),"
-        " cap = coalesce(?6, cap),"
+        "UPDATE lanes SET active = active - ?2, pending = pending + ?3,"
+        # A pinned lane keeps the operator's pace; its limit is 1.
+        " delay = iif(pinned, delay, coalesce(?5, delay)), cap = iif(pinned, cap, coalesce(?6, cap)),"
         # If the host was not asked, no turn was used. Where several may be out, the turn was counted at its start.
         " due = CASE WHEN ?4 IS NOT NULL AND (cap = 1 OR ?6 IS NOT NULL)"
-        "  THEN max(due, ?4 + coalesce(?5, delay)) ELSE due END"
+        "  THEN max(due, ?4 + iif(pinned, delay, coalesce(?5, delay))) ELSE due END"
         " WHERE id = ?1",
         lanes.values(),
     )

@@ -1,0 +1,114 @@
+"""A worker begins nothing under a lease that has run out, however it came to be late."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from pathlib import Path
+
+from weft.clock import SystemClock
+from weft.config import Settings
+from weft.engine.gate import Gate
+from weft.engine.robots import RobotsKeeper
+from weft.engine.stats import Stats
+from weft.engine.visit import Visitor
+from weft.engine.worker import Worker
+from weft.frontier.base import Rules
+from weft.frontier.sqlite import Database, SqliteFrontier
+from weft.model import Done, Lease, Outcome, Pace, Request, Response, Retry
+from weft.policy import robots
+from weft.policy.concurrency import Gauge
+from weft.policy.scope import Scope
+from weft.policy.traps import Traps
+from weft.spider import Spider
+from weft.testing.clock import FakeClock
+
+LEASE_SECONDS = 60.0
+GATE = Gate(Scope(), Traps(datetime.date(2026, 1, 1)))
+
+
+class LateFrontier(SqliteFrontier):
+    """Its first answer is read when the leases in it have run out: the worker was stopped while it waited for it."""
+
+    def __init__(self, database: Database, clock: FakeClock) -> None:
+        super().__init__(database, Rules(pace=Pace(0, 0)))
+        self._worker_clock = clock
+        self.late: set[int] = set()
+
+    async def lease(self, limit: int, worker: str) -> list[Lease]:
+        leases = await super().lease(limit, worker)
+        if not self.late:
+            self._worker_clock.advance(LEASE_SECONDS)
+            self.late = {lease.id for lease in leases}
+        return leases
+
+
+async def test_an_answer_that_is_read_late(tmp_path: Path) -> None:
+    clock = FakeClock()
+    frontier = LateFrontier(Database.open(tmp_path / "crawl.db"), clock)
+    await frontier.put([Request(url=f"http://example.org/{number}") for number in range(8)])
+    begun: set[int] = set()
+
+    async def visit(lease: Lease) -> Outcome:
+        begun.add(lease.id)
+        return Done(lease=lease)
+
+    async def is_over() -> bool:
+        return (await frontier.counts()).finished
+
+    worker = Worker(
+        "w", frontier=frontier, visit=visit, gate=GATE, is_over=is_over, stats=Stats(), gauge=Gauge(16),
+        lease_seconds=LEASE_SECONDS, clock=clock,
+    )  # fmt: skip
+    async with asyncio.timeout(10):
+        await worker.run()
+    assert len(frontier.late) == len(begun) == 8
+    assert not begun & frontier.late
+    await frontier.close()
+
+
+class SlowMemo:
+    """Knows all robots.txt files, and takes longer than a lease to say so."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+
+    async def recall(self, key: str) -> bytes | None:
+        self._clock.advance(LEASE_SECONDS)
+        return robots.dump(robots.ALLOW_ALL)
+
+    async def remember(self, key: str, value: bytes, seconds: float) -> None:
+        raise AssertionError("nothing was learnt")
+
+
+class NoFetcher:
+    """Must not be asked."""
+
+    async def fetch(self, request: Request) -> Response:
+        raise AssertionError(f"{request.url} must not be asked for")
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_a_store_that_was_away_when_it_was_asked_for_the_rules() -> None:
+    clock, fetcher, settings = FakeClock(), NoFetcher(), Settings()
+    until = clock.monotonic() + LEASE_SECONDS
+    keeper = RobotsKeeper(
+        fetcher=fetcher, gate=GATE, names=None, memo=SlowMemo(clock), user_agent="Weft", pace=Pace(0.5, 1), clock=clock
+    )
+
+    async def hold(lane: str, seconds: float, reason: str) -> None:
+        raise AssertionError("no host was asked")
+
+    visitor = Visitor(
+        spider=Spider("test"), fetcher=fetcher, gate=GATE, robots=keeper, names=None, hold=hold,
+        is_held=lambda lease: clock.monotonic() < until, settings=settings, stats=Stats(), clock=SystemClock(),
+    )  # fmt: skip
+    request = Request(url="http://example.org/")
+    lease = Lease(
+        id=1, fingerprint=request.fingerprint, lane=request.lane, request=request, attempt=1, wait=0.0, deadline=0.0
+    )
+    outcome = await visitor.visit(lease)
+    assert isinstance(outcome, Retry)
+    assert (outcome.counted, outcome.touched) == (False, None)

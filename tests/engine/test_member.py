@@ -1,0 +1,228 @@
+"""Members of a crawl hear what is asked of all, and know its end, with and without a supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from tests.engine.test_feeding import MemoryFeed
+from weft.clock import SystemClock
+from weft.engine import member as member_module
+from weft.engine.feeding import Feeding
+from weft.engine.gate import Gate
+from weft.engine.member import Member, is_over
+from weft.engine.states import State
+from weft.engine.stats import Stats
+from weft.engine.worker import Worker
+from weft.errors import StoreError
+from weft.frontier.base import Rules
+from weft.frontier.depot import Store
+from weft.frontier.sqlite.depot import SqliteDepot
+from weft.model import Counts, Done, Lease, Outcome, Pace, Request
+from weft.policy.concurrency import Gauge
+from weft.policy.scope import Scope
+from weft.policy.traps import Traps
+
+RULES = Rules(pace=Pace(0, 0))
+
+
+@pytest.fixture(autouse=True)
+def attentive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(member_module, "_ATTEND_SECONDS", 0.005)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    store = await SqliteDepot(tmp_path).create("crawl", RULES)
+    await store.ledger.note(state=State.RUNNING, seeded="yes")
+    yield store
+    await store.frontier.close()
+
+
+async def visit(lease: Lease) -> Outcome:
+    return Done(lease=lease)
+
+
+async def nobody() -> bool:
+    return False
+
+
+def member_of(
+    store: Store,
+    name: str = "w",
+    feed: MemoryFeed | None = None,
+    is_supervised: Callable[[], Awaitable[bool]] | None = None,
+    stay: bool = False,
+) -> Member:
+    stats, clock = Stats(), SystemClock()
+    worker = Worker(
+        name,
+        frontier=store.frontier,
+        visit=visit,
+        gate=Gate(Scope(), Traps(datetime.date(2026, 1, 1))),
+        is_over=lambda: is_over(store.frontier, store.ledger, feed, stay=stay),
+        stats=stats,
+        gauge=Gauge(8),
+        lease_seconds=60,
+        clock=clock,
+    )
+    feeding = Feeding(feed, {"page"}) if feed is not None else None
+    return Member(worker, store.ledger, stats, clock, feeding=feeding, is_supervised=is_supervised)
+
+
+def requests(count: int, first: int = 0) -> list[Request]:
+    return [Request(url=f"http://example.org/{number}") for number in range(first, first + count)]
+
+
+async def counted(store: Store, counts: Counts) -> None:
+    async with asyncio.timeout(10):
+        while await store.frontier.counts() != counts:  # noqa: ASYNC110 (stores have no events)
+            await asyncio.sleep(0.001)
+
+
+async def reported_after(store: Store, name: str, times: int = 2) -> None:
+    """Until a member has attended so often from now on."""
+    async with asyncio.timeout(10):
+        for _ in range(times):
+            await store.ledger.report(name, b"")
+            while (await store.ledger.reports())[name][1] == b"":  # noqa: ASYNC110 (stores have no events)
+                await asyncio.sleep(0.001)
+
+
+async def over(running: asyncio.Task[None]) -> None:
+    async with asyncio.timeout(10):
+        await running
+
+
+async def test_a_paused_crawl_waits_and_is_not_over(store: Store) -> None:
+    await store.ledger.note(state=State.PAUSED)
+    await store.frontier.put(requests(5))
+    running = asyncio.create_task(member_of(store).run())
+    await reported_after(store, "w")
+    assert await store.frontier.counts() == Counts(pending=5)
+    await store.ledger.note(state=State.RUNNING)
+    await over(running)
+    assert await store.frontier.counts() == Counts(done=5)
+
+
+async def test_it_pauses_in_the_middle_and_goes_on(store: Store) -> None:
+    await store.frontier.put(requests(3))
+    running = asyncio.create_task(member_of(store, stay=True).run())
+    await counted(store, Counts(done=3))
+    await store.ledger.note(state=State.PAUSED)
+    await reported_after(store, "w")
+    await store.frontier.put(requests(3, first=3))
+    await reported_after(store, "w", 5)
+    assert await store.frontier.counts() == Counts(pending=3, done=3)
+    await store.ledger.note(state=State.RUNNING)
+    await counted(store, Counts(done=6))
+    await store.ledger.note(state=State.STOPPING)
+    await over(running)
+
+
+@pytest.mark.parametrize("state", [State.STOPPING, State.STOPPED, State.LIMITED, State.FINISHED])
+@pytest.mark.parametrize("before", [State.RUNNING, State.PAUSED])
+async def test_an_ended_crawl_ends_its_members(store: Store, state: State, before: State) -> None:
+    await store.ledger.note(state=before)
+    running = asyncio.create_task(member_of(store, stay=True).run())
+    await reported_after(store, "w")
+    assert not running.done()
+    await store.ledger.note(state=state)
+    await over(running)
+    assert (await store.ledger.facts())["state"] == state
+
+
+async def test_a_finished_crawl_ends_on_all_members(store: Store) -> None:
+    await store.frontier.put(requests(50))
+    async with asyncio.timeout(10):
+        await asyncio.gather(*(member_of(store, name).run() for name in ("w1", "w2", "w3")))
+    assert await store.frontier.counts() == Counts(done=50)
+
+
+async def test_the_end_is_left_to_the_supervisor(store: Store) -> None:
+    async def someone() -> bool:
+        return True
+
+    await member_of(store, is_supervised=someone).run()
+    await member_of(store).run()
+    assert (await store.ledger.facts())["state"] == State.RUNNING
+
+
+async def test_without_a_supervisor_members_note_the_end(store: Store) -> None:
+    await store.frontier.put(requests(5))
+    async with asyncio.timeout(10):
+        await asyncio.gather(*(member_of(store, name, is_supervised=nobody).run() for name in ("w1", "w2")))
+    facts = await store.ledger.facts()
+    assert (facts["state"], facts["unattended"]) == (State.FINISHED, "yes")
+
+
+@pytest.mark.parametrize("state", [State.STOPPED, State.LIMITED, State.FINISHED])
+async def test_another_end_is_not_overwritten(store: Store, state: State) -> None:
+    await store.ledger.note(state=state, reason="as it was")
+    await member_of(store, is_supervised=nobody).run()
+    facts = await store.ledger.facts()
+    assert (facts["state"], facts["reason"], facts.get("unattended")) == (state, "as it was", None)
+
+
+async def test_a_stop_without_a_supervisor_is_noted_as_done(store: Store) -> None:
+    running = asyncio.create_task(member_of(store, is_supervised=nobody, stay=True).run())
+    await store.ledger.note(state=State.STOPPING, reason="stopped by the operator")
+    await over(running)
+    facts = await store.ledger.facts()
+    assert (facts["state"], facts["reason"]) == (State.STOPPED, "stopped by the operator")
+
+
+async def test_a_member_told_to_drain_does_not_end_the_crawl(store: Store) -> None:
+    running = asyncio.create_task((member := member_of(store, is_supervised=nobody, stay=True)).run())
+    await reported_after(store, "w")
+    member.drain()
+    await over(running)
+    assert (await store.ledger.facts())["state"] == State.RUNNING
+
+
+async def test_what_is_pushed_is_crawled_before_the_crawl_is_over(store: Store) -> None:
+    class PuttingFeed(MemoryFeed):
+        async def accept(self, requests, entries, refused) -> int:  # type: ignore[no-untyped-def]
+            await super().accept(requests, entries, refused)
+            return await store.frontier.put(requests)
+
+    feed = PuttingFeed([b"http://example.org/1", b"rubbish", b'{"url":"http://example.org/2","handler":"page"}'])
+    await over(asyncio.create_task(member_of(store, feed=feed).run()))
+    assert await store.frontier.counts() == Counts(done=2)
+    assert feed.refused == [b"rubbish"]
+
+
+async def test_a_crawl_that_stays_takes_what_comes_later(store: Store) -> None:
+    running = asyncio.create_task(member_of(store, stay=True, is_supervised=nobody).run())
+    await reported_after(store, "w")
+    await store.frontier.put(requests(2))
+    await counted(store, Counts(done=2))
+    assert not running.done()
+    await store.ledger.note(state=State.STOPPING)
+    await over(running)
+
+
+async def test_it_is_not_over_before_it_was_seeded(store: Store) -> None:
+    await store.ledger.note(seeded="")
+    running = asyncio.create_task(member_of(store).run())
+    await reported_after(store, "w")
+    assert not running.done()
+    await store.ledger.note(seeded="yes")
+    await over(running)
+
+
+async def test_a_member_that_can_not_hear_does_not_go_on(store: Store) -> None:
+    member = member_of(store, stay=True)
+    running = asyncio.create_task(member.run())
+    await reported_after(store, "w")
+
+    async def broken() -> dict[str, str]:
+        raise StoreError("the disk is gone")
+
+    store.ledger.facts = broken  # type: ignore[method-assign]
+    with pytest.raises(StoreError, match="the disk is gone"):
+        await over(running)

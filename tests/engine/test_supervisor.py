@@ -1,0 +1,190 @@
+"""What a supervisor does about pauses, stops and workers elsewhere; whole crawls are in tests/crawl."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.engine.test_drain import MemorySink
+from tests.engine.test_feeding import MemoryFeed
+from tests.engine.test_member import RULES, attentive, counted, member_of, reported_after, requests
+from weft.clock import SystemClock
+from weft.engine import supervisor as supervisor_module
+from weft.engine.drain import Drain
+from weft.engine.limits import Limits
+from weft.engine.states import State
+from weft.engine.stats import Report
+from weft.engine.supervisor import Ending, Supervisor
+from weft.frontier.depot import Store
+from weft.frontier.sqlite.depot import SqliteDepot
+from weft.model import Counts, Done, Request
+
+__all__ = ["attentive"]
+
+UNLIMITED = Limits()
+
+
+@pytest.fixture(autouse=True)
+def watchful(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor_module, "_WATCH_SECONDS", 0.005)
+    monkeypatch.setattr(supervisor_module, "_LINGER_SECONDS", 0.005)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    store = await SqliteDepot(tmp_path).create("crawl", RULES)
+    yield store
+    await store.frontier.close()
+
+
+class Start:
+    """Start requests, some of them when the test says so."""
+
+    def __init__(self, first: Sequence[Request], then: Sequence[Request] = ()) -> None:
+        self.go_on = asyncio.Event()
+        self._first, self._then = first, then
+
+    async def stream(self) -> AsyncIterator[Request]:
+        for request in self._first:
+            yield request
+        if self._then:
+            await self.go_on.wait()
+        for request in self._then:
+            yield request
+
+
+def supervisor_of(
+    store: Store,
+    start: Start,
+    *,
+    sink: MemorySink | None = None,
+    limits: Limits = UNLIMITED,
+    feed: MemoryFeed | None = None,
+    stay: bool = False,
+) -> Supervisor:
+    return Supervisor(
+        start=start.stream(),
+        crew=member_of(store, feed=None, stay=stay),
+        frontier=store.frontier,
+        ledger=store.ledger,
+        drain=Drain(store.outbox, [sink] if sink is not None else [], store.ledger, "supervisor"),
+        limits=limits,
+        clock=SystemClock(),
+        feed=feed,
+        stay=stay,
+    )
+
+
+async def ending_of(running: asyncio.Task[Ending]) -> Ending:
+    async with asyncio.timeout(10):
+        return await running
+
+
+async def stated(store: Store, state: State) -> None:
+    async with asyncio.timeout(10):
+        while (await store.ledger.facts()).get("state") != state:  # noqa: ASYNC110 (stores have no events)
+            await asyncio.sleep(0.001)
+
+
+async def test_a_crawl_that_stays_is_stopped_by_its_operator(store: Store) -> None:
+    sink = MemorySink()
+    supervisor = supervisor_of(store, Start(requests(3)), sink=sink, stay=True)
+    await supervisor.open()
+    running = asyncio.create_task(supervisor.run())
+    await counted(store, Counts(done=3))
+    await store.ledger.note(state=State.STOPPING, reason="stopped by the operator")
+    assert await ending_of(running) == Ending(State.STOPPED, "stopped by the operator")
+    facts = await store.ledger.facts()
+    assert (facts["state"], facts["reason"]) == (State.STOPPED, "stopped by the operator")
+    assert sink.events == ["open", "closed"]
+
+
+async def test_an_operator_stops_a_crawl_with_work_left(store: Store) -> None:
+    start = Start(requests(3), then=requests(3, first=3))
+    running = asyncio.create_task(supervisor_of(store, start).run())
+    await stated(store, State.RUNNING)
+    await store.ledger.note(state=State.STOPPING, reason="stopped by the operator")
+    assert await ending_of(running) == Ending(State.STOPPED, "stopped by the operator")
+    assert (await store.ledger.facts()).get("seeded") is None
+
+
+async def test_nothing_is_seeded_while_it_is_paused_and_then_it_goes_on(store: Store) -> None:
+    start = Start(requests(2), then=requests(2, first=2))
+    running = asyncio.create_task(supervisor_of(store, start).run())
+    await stated(store, State.RUNNING)
+    await store.ledger.note(state=State.PAUSED)
+    await reported_after(store, "w")
+    start.go_on.set()
+    await reported_after(store, "w", 5)
+    assert await store.frontier.counts() == Counts()
+    await store.ledger.note(state=State.RUNNING)
+    assert await ending_of(running) == Ending(State.FINISHED)
+    assert await store.frontier.counts() == Counts(done=4)
+
+
+async def test_time_goes_on_while_it_is_paused(store: Store) -> None:
+    start = Start(requests(2), then=requests(2, first=2))
+    running = asyncio.create_task(supervisor_of(store, start, limits=Limits(seconds=0.05)).run())
+    await stated(store, State.RUNNING)
+    await store.ledger.note(state=State.PAUSED)
+    assert await ending_of(running) == Ending(State.LIMITED, "limit of 0.05 seconds")
+
+
+async def test_a_signal_here_reaches_workers_elsewhere_and_their_items_are_in_the_output(store: Store) -> None:
+    sink = MemorySink()
+    await store.frontier.put(requests(1))
+    (elsewhere,) = await store.frontier.lease(1, "far away")
+    await store.ledger.report("far away", msgspec.json.encode(Report(held=1)))
+    supervisor = supervisor_of(store, Start(requests(3, first=1)), sink=sink)
+    await supervisor.open()
+    running = asyncio.create_task(supervisor.run())
+    await counted(store, Counts(leased=1, done=3))
+    supervisor.drain("interrupted")
+    await stated(store, State.STOPPING)
+    assert not running.done()
+    await store.frontier.settle([Done(lease=elsewhere, items=(b"1",))])
+    await store.ledger.report("far away", msgspec.json.encode(Report()))
+    assert (await ending_of(running)).state in (State.FINISHED, State.STOPPED)
+    assert len(sink.ids) == 1
+
+
+async def test_told_to_stop_at_once_it_does_not_wait_for_others(store: Store) -> None:
+    await store.frontier.put(requests(1))
+    await store.frontier.lease(1, "far away")
+    await store.ledger.report("far away", msgspec.json.encode(Report(held=1)))
+    supervisor = supervisor_of(store, Start(requests(3, first=1)))
+    running = asyncio.create_task(supervisor.run())
+    await counted(store, Counts(leased=1, done=3))
+    supervisor.drain("interrupted")
+    await stated(store, State.STOPPING)
+    supervisor.stop("interrupted")
+    assert await ending_of(running) == Ending(State.STOPPED, "interrupted")
+
+
+async def test_a_crawl_is_not_finished_while_its_feed_holds_something(store: Store) -> None:
+    feed = MemoryFeed([b"http://example.org/9"])
+    supervisor = supervisor_of(store, Start(requests(3)), feed=feed)
+    assert await ending_of(asyncio.create_task(supervisor.run())) == Ending(State.STOPPED)
+
+
+async def test_a_crawl_that_its_workers_ended_is_attended_again(store: Store) -> None:
+    await store.ledger.note(state=State.FINISHED, unattended="yes", seeded="yes")
+    sink = MemorySink()
+    supervisor = supervisor_of(store, Start([]), sink=sink)
+    await supervisor.open()
+    assert await ending_of(asyncio.create_task(supervisor.run())) == Ending(State.FINISHED)
+    assert sink.events[-1] == "finished"
+    assert (await store.ledger.facts())["unattended"] == ""
+
+
+async def test_outputs_that_others_write_are_named(store: Store) -> None:
+    assert await store.ledger.claim("drain memory", "follower", 60)
+    supervisor = supervisor_of(store, Start([]), sink=MemorySink())
+    await supervisor.open()
+    assert supervisor.elsewhere == {"memory": "follower"}
+    await store.ledger.release("drain memory", "follower")
+    assert await ending_of(asyncio.create_task(supervisor.run())) == Ending(State.FINISHED)
