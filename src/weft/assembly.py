@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+from collections.abc import Awaitable, Callable
 from datetime import date
 from pathlib import Path
 
-import msgspec
-
-from weft.clock import Clock, SystemClock
+from weft.clock import SystemClock
 from weft.config import Settings
+from weft.engine.feeding import Feeding
 from weft.engine.gate import Gate
 from weft.engine.limits import Limits
 from weft.engine.member import Member, is_over
@@ -20,39 +20,43 @@ from weft.engine.robots import RobotsKeeper
 from weft.engine.stats import Stats
 from weft.engine.visit import Visitor
 from weft.engine.worker import Worker
+from weft.errors import ConfigError
 from weft.fetch.base import Fetcher
-from weft.frontier.base import Frontier, Inspector, Ledger, Memo, Outbox, Rules
+from weft.frontier.depot import Depot, Store, masked
 from weft.policy.concurrency import Gauge
 from weft.policy.scope import Scope
 from weft.policy.traps import Traps
 from weft.process import tune
 from weft.spider import Spider
 
-
-class Store(msgspec.Struct, frozen=True):
-    """A crawl's state, in all its roles."""
-
-    frontier: Frontier
-    outbox: Outbox
-    memo: Memo
-    ledger: Ledger
-    inspector: Inspector
+_FRONTIERS = (
+    "sqlite:FOLDER", "redis://HOST:PORT/DB", "rediss://…", "redis+unix://PATH", "redis+cluster://HOST:PORT",
+    "rediss+cluster://…", "redis+sentinel://HOST:PORT/NAME",
+)  # fmt: skip
 
 
-def open_store(path: Path, rules: Rules, *, create: bool = True, clock: Clock | None = None) -> Store:
-    """:raises StoreError: it can't be opened."""
-    from weft.frontier.sqlite import Database, SqliteFrontier
-    from weft.frontier.sqlite.inspector import SqliteInspector
-    from weft.frontier.sqlite.shelves import SqliteLedger, SqliteMemo, SqliteOutbox
+async def open_depot(url: str, folder: Path) -> Depot:
+    """Where crawls are kept: by default in ``folder``; ``sqlite:OTHER`` is the folder of this name in OTHER.
 
-    database = Database.open(path, create=create)
-    return Store(
-        SqliteFrontier(database, rules, clock),
-        SqliteOutbox(database),
-        SqliteMemo(database, clock),
-        SqliteLedger(database, clock),
-        SqliteInspector(database, clock),
-    )
+    :raises ConfigError: there is nothing of that kind, or what it needs is not installed.
+    :raises StoreError: it can't be reached.
+    """
+    scheme, _, rest = url.partition(":")
+    match scheme.lower():
+        case "" | "sqlite":
+            from weft.frontier.sqlite.depot import SqliteDepot
+
+            other = rest.removeprefix("//")
+            return SqliteDepot(Path(other).expanduser() / folder.name if other else folder, url)
+        case "redis" | "rediss" | "redis+unix" | "redis+cluster" | "rediss+cluster" | "redis+sentinel":
+            try:
+                from weft.frontier.redis.depot import RedisDepot
+            except ModuleNotFoundError as error:
+                if error.name is None or error.name.partition(".")[0] != "redis":
+                    raise
+                raise ConfigError(f"{masked(url)} needs a package more: pip install weft[redis]") from error
+            return await RedisDepot.connect(url)
+    raise ConfigError(f"there is no frontier {masked(url)!r}; write one of {', '.join(_FRONTIERS)}")
 
 
 def fetcher_for(settings: Settings, folder: Path) -> Fetcher:
@@ -96,9 +100,14 @@ def limits_for(settings: Settings) -> Limits:
 
 
 def member_for(
-    spider: Spider, settings: Settings, store: Store, fetcher: Fetcher, start_hosts: frozenset[str]
+    spider: Spider,
+    settings: Settings,
+    store: Store,
+    fetcher: Fetcher,
+    start_hosts: frozenset[str],
+    is_supervised: Callable[[], Awaitable[bool]] | None = None,
 ) -> Member:
-    """A worker of a crawl, ready to run in this process."""
+    """A worker of a crawl, ready to run in this process. ``is_supervised``: see :class:`Member`."""
     tune()
     clock, stats = SystemClock(), Stats()
     gate = Gate(scope_for(settings, start_hosts), Traps(date.today()))
@@ -124,6 +133,7 @@ def member_for(
         robots=robots if settings.robots else None,
         names=names,
         hold=hold,
+        is_held=lambda lease: worker.is_held(lease),
         settings=settings,
         stats=stats,
         clock=clock,
@@ -133,13 +143,14 @@ def member_for(
         frontier=store.frontier,
         visit=visitor.visit,
         gate=gate,
-        is_over=lambda: is_over(store.frontier, store.ledger),
+        is_over=lambda: is_over(store.frontier, store.ledger, store.feed, stay=settings.stay),
         stats=stats,
         gauge=Gauge(settings.concurrency),
         lease_seconds=settings.lease_seconds,
         clock=clock,
     )
-    return Member(worker, store.ledger, stats, clock)
+    feeding = Feeding(store.feed, spider.handlers) if store.feed is not None else None
+    return Member(worker, store.ledger, stats, clock, feeding=feeding, is_supervised=is_supervised)
 
 
 def worker_name() -> str:

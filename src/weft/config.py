@@ -21,6 +21,7 @@ from weft.version import __version__
 USER_AGENT = f"Weft/{__version__} (web crawler)"
 FILE = "weft.toml"
 ENVIRONMENT = "WEFT_"
+FRONTIER_VARIABLE = ENVIRONMENT + "FRONTIER"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,7 +41,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_url_length: int = 2000
     max_pages_per_host: int = 0
 
-    # Limits of the whole crawl; 0 is none
+    # The end of the whole crawl; limits of 0 are none
+    stay: bool = False
     max_pages: int = 0
     max_items: int = 0
     max_bytes: int = 0
@@ -63,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cache: bool = False
 
     # The frontier
+    frontier: str = ""
     order: Order = "fifo"
     lease_seconds: float = 60.0
 
@@ -110,6 +113,16 @@ def load(
         for name, value in values.items():
             merged[name] = _convert(source, name, value)
     return Settings(**merged)
+
+
+def load_frontier(*, folder: Path = Path(), environment: Mapping[str, str] = os.environ) -> str:
+    """The setting ``frontier`` alone, for commands that are not about a spider.
+
+    :raises ConfigError: ``weft.toml`` can't be read, or has something else than text there.
+    """
+    file = folder / FILE
+    given = environment.get(FRONTIER_VARIABLE, _read(file).get("frontier", ""))
+    return str(_convert(str(file), "frontier", given))
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -1,41 +1,42 @@
 """Starting and resuming crawls: what the command line, and later jobs and the dashboard, have in common.
 
-A crawl's state is one file in ``.weft/crawls``, named after the spider; arguments make it another
-crawl. Run again, a crawl that was cut short goes on; one that ended as it should starts anew.
+A crawl is named after its spider; arguments make it another crawl. Run again, a crawl that was cut
+short goes on; one that ended as it should starts anew.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import msgspec
 import xxhash
 
 from weft import assembly
-from weft.assembly import Store
 from weft.clock import SystemClock
-from weft.config import Settings
+from weft.config import FRONTIER_VARIABLE, Settings
 from weft.engine.crew import Processes
 from weft.engine.drain import Drain
 from weft.engine.states import State
 from weft.engine.supervisor import Crew, Supervisor
 from weft.errors import StoreError, WeftError
 from weft.fetch.base import Fetcher
+from weft.frontier.base import Rules
+from weft.frontier.depot import Depot, Store
 from weft.model import Counts, Pace, Request
 from weft.model.url import host_of
 from weft.sinks.base import Sink
 from weft.spider import Spider
 
 FOLDER = Path(".weft")
-_DATABASE = ("", "-wal", "-shm")
+# How the reason begins of a crawl that was carried to another depot.
+MOVED = "moved to "
+# And of one that is not whole yet.
+MOVING = "being moved here from "
 # So many start requests are looked at for their hosts before the crawl begins.
 _LOOKED_AT, _LOOKED_SECONDS = 1000, 0.5
-_LOCK_TRIES, _LOCK_SECONDS = 5, 0.02
 
 
 def crawl_id(spider: Spider, given: dict[str, str]) -> str:
@@ -43,50 +44,6 @@ def crawl_id(spider: Spider, given: dict[str, str]) -> str:
     if not given:
         return spider.name
     return f"{spider.name}-{xxhash.xxh3_64_hexdigest(msgspec.json.encode(sorted(given.items())))[:12]}"
-
-
-def crawl_path(crawl: str, folder: Path = FOLDER) -> Path:
-    return folder / "crawls" / f"{crawl}.db"
-
-
-def crawls(folder: Path = FOLDER) -> list[str]:
-    """All crawls of a folder, the one last written to first."""
-    found = sorted((folder / "crawls").glob("*.db"), key=lambda path: -path.stat().st_mtime)
-    return [path.stem for path in found]
-
-
-@contextlib.contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Be the one supervisor of the crawl at ``path``, until the end of the block or the process.
-
-    :raises WeftError: another is.
-    """
-    lock = path.with_name(path.name + ".supervisor")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise StoreError(f"{lock}: {error.strerror}. Weft keeps the state of crawls there") from error
-    try:
-        if not _locked(file):
-            raise WeftError(
-                f"crawl {path.stem!r} is running already, in another process. Add to it with: weft worker FILE"
-            )
-        yield
-    finally:
-        os.close(file)
-
-
-def _locked(file: int) -> bool:
-    """Whether the lock could be had; tried for a moment, as ``weft status`` holds it for an instant when it looks."""
-    for _ in range(_LOCK_TRIES):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_LOCK_SECONDS)
-        else:
-            return True
-    return False
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -99,68 +56,56 @@ class Opened(msgspec.Struct, frozen=True):
     """How the crawl before this one ended, where it was replaced."""
 
 
-async def open_crawl(path: Path, settings: Settings, *, fresh: bool, resume: bool) -> Opened:
-    """Open the crawl at ``path``; make it new if it is to start again, or ended as it should.
+async def open_crawl(depot: Depot, name: str, settings: Settings, *, fresh: bool, resume: bool) -> Opened:
+    """Open a crawl; make it new if it is not there, is to start again, or ended as it should.
 
-    A crawl that is replaced is only put aside: :func:`remove_former` or :func:`restore_former` it.
+    A crawl that is replaced is only put aside: ``keep`` or ``restore`` of the depot decides.
 
     :raises StoreError: it can't be opened.
+    :raises WeftError: it goes on elsewhere.
     """
     former = ""
-    if fresh and path.exists():
-        # A file that can't be opened may be the very reason to start again.
+    there = name in await depot.names()
+    if there and fresh:
+        # A crawl that can't be opened may be the very reason to start again.
         with contextlib.suppress(StoreError):
-            store = assembly.open_store(path, settings.rules)
+            store = await depot.open(name, settings.rules)
             await store.ledger.note(state=State.STOPPED, reason="started again")
             await store.frontier.close()
-        _rename(path, _former(path))
-    elif path.exists():
-        store = assembly.open_store(path, settings.rules)
+    elif there:
+        store = await depot.open(name, settings.rules)
         facts, counts = await store.ledger.facts(), await store.frontier.counts()
-        state = State(facts.get("state", State.RUNNING))
-        if not state.ended or (resume and state is State.LIMITED):
-            await _keep_pace(store, facts.get("pace", ""), settings.rules.pace)
+        state, reason = State(facts.get("state", State.RUNNING)), facts.get("reason", "")
+        if reason.startswith(MOVED):
+            await store.frontier.close()
+            raise WeftError(f"crawl {name!r} was {reason}: go on with it there, or start again here with --fresh")
+        if reason.startswith(MOVING):
+            await store.frontier.close()
+            raise WeftError(f"crawl {name!r} is {reason}; if that was cut short, move it again, or start with --fresh")
+        # Of a crawl that ended without its supervisor, the outputs are still to be completed.
+        unattended = facts.get("unattended") == "yes"
+        if not state.ended or unattended or (resume and state is State.LIMITED):
+            await _keep_pace(store, facts.get("pace", ""), settings.rules)
             return Opened(store, facts.get("state") is not None, counts)
-        former = state.value if state is State.FINISHED else facts.get("reason", state.value)
+        former = state.value if state is State.FINISHED else reason or state.value
         await store.frontier.close()
-        _rename(path, _former(path))
-    store = assembly.open_store(path, settings.rules)
-    await _keep_pace(store, "", settings.rules.pace)
+    store = await depot.create(name, settings.rules)
+    await _keep_pace(store, "", settings.rules)
     return Opened(store, False, Counts(), former)
 
 
-async def _keep_pace(store: Store, noted: str, pace: Pace) -> None:
+async def _keep_pace(store: Store, noted: str, rules: Rules) -> None:
     """Lanes remember their pace. If the crawl's own was changed since, change it in those that had it."""
-    former = msgspec.json.decode(noted, type=Pace) if noted else pace
-    if former != pace:
-        await store.inspector.repace(former, pace)
-    await store.ledger.note(pace=msgspec.json.encode(pace).decode())
+    former = msgspec.json.decode(noted, type=Pace) if noted else rules.pace
+    if former != rules.pace:
+        await store.inspector.repace(former, rules.pace)
+    pace = msgspec.json.encode(rules.pace).decode()
+    await store.ledger.note(pace=pace, rules=msgspec.json.encode(rules).decode())
 
 
-def remove_former(path: Path) -> None:
-    """The new crawl at ``path`` has begun: drop the one it replaces."""
-    for suffix in _DATABASE:
-        _former(path).with_name(_former(path).name + suffix).unlink(missing_ok=True)
-
-
-def restore_former(path: Path) -> None:
-    """The new crawl at ``path`` could not begin: put back the one it was to replace, if there was one."""
-    if _former(path).exists():
-        for suffix in _DATABASE:
-            path.with_name(path.name + suffix).unlink(missing_ok=True)
-        _rename(_former(path), path)
-
-
-def _former(path: Path) -> Path:
-    return path.with_suffix(".former")
-
-
-def _rename(path: Path, to: Path) -> None:
-    # The log before the database: a database without its log is a little older, a log without its database is lost.
-    for suffix in reversed(_DATABASE):
-        file = path.with_name(path.name + suffix)
-        if file.exists():
-            file.replace(to.with_name(to.name + suffix))
+def rules_of(facts: dict[str, str]) -> Rules:
+    """The rules of a crawl by its ledger, for whoever opens it without its spider."""
+    return msgspec.json.decode(facts["rules"], type=Rules) if "rules" in facts else Rules()
 
 
 async def start_hosts(store: Store) -> frozenset[str]:
@@ -202,13 +147,19 @@ async def supervisor_for(
 ) -> Supervisor:
     """The whole crawl: one worker in this process, or ``count`` processes that run the command ``workers``."""
     hosts, start = await start_of(spider, store)
-    crew: Crew = Processes(workers, count) if workers else assembly.member_for(spider, settings, store, fetcher, hosts)
+    crew: Crew
+    if workers:
+        crew = Processes(workers, count, {FRONTIER_VARIABLE: settings.frontier})
+    else:
+        crew = assembly.member_for(spider, settings, store, fetcher, hosts)
     return Supervisor(
         start=start,
         crew=crew,
         frontier=store.frontier,
         ledger=store.ledger,
-        drain=Drain(store.outbox, sinks),
+        drain=Drain(store.outbox, sinks, store.ledger, assembly.worker_name()),
         limits=assembly.limits_for(settings),
         clock=SystemClock(),
+        feed=store.feed,
+        stay=settings.stay,
     )

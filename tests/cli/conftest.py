@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
-from weft import assembly, cli, launch
+from weft import cli, launch
 from weft.engine.states import State
 from weft.engine.stats import Report
 from weft.frontier.base import Rules
+from weft.frontier.sqlite.depot import SqliteDepot
 from weft.model import Dead, Done, Lease, Pace, Request, Retry
 from weft.policy import robots
 from weft.testing.site import Site, SiteProcess
@@ -63,9 +65,30 @@ def site() -> Iterator[SiteProcess]:
         yield running
 
 
+def depot_here() -> SqliteDepot:
+    return SqliteDepot(launch.FOLDER)
+
+
+@contextlib.contextmanager
+def supervised(crawl: str = "shop") -> Iterator[None]:
+    """As if another process ran the crawl."""
+    with asyncio.Runner() as runner:
+        holding = depot_here().supervise(crawl)
+        runner.run(_coroutine(holding.__aenter__()))
+        try:
+            yield
+        finally:
+            runner.run(_coroutine(holding.__aexit__(None, None, None)))
+
+
+async def _coroutine(work: Awaitable[Any]) -> None:
+    await work
+
+
 async def _make(name: str, facts: dict[str, str]) -> None:
     """A crawl with a request in every state: see the paths below."""
-    store = assembly.open_store(launch.crawl_path(name), Rules(pace=Pace(0.0, 0)))
+    store = await depot_here().create(name, Rules(pace=Pace(0.0, 0)))
+    await depot_here().keep(name)
     frontier = store.frontier
     paths = ("/", "/moved", "/broken", "/gone", "/private/", "/again", "/leased")
     await frontier.put([Request(url=HOST + path) for path in paths])
@@ -96,9 +119,9 @@ def _dead(lease: Lease, kind: str, reason: str, **more: Any) -> Dead:
     return Dead(lease=lease, kind=kind, reason=reason, **more)
 
 
-def make_crawl(name: str = "shop", state: State | None = State.STOPPED, **facts: str) -> Path:
-    """A crawl in this folder, of the spider in ``shop.py``; returns its file."""
+def make_crawl(name: str = "shop", state: State | None = State.STOPPED, **facts: str) -> str:
+    """A crawl in this folder, of the spider in ``shop.py``; returns its name."""
     Path("shop.py").write_text(SPIDER)
     known = {"spider": "shop", "file": str(Path("shop.py").resolve()), "arguments": "{}", "flags": "{}", "reason": ""}
     asyncio.run(_make(name, known | ({"state": state} if state else {}) | facts))
-    return launch.crawl_path(name)
+    return name

@@ -7,7 +7,10 @@ import sys
 
 from tests.cli.conftest import Weft
 
-COMMANDS = ["new", "crawl", "worker", "status", "why", "retry", "export", "shell", "fetch", "demo"]
+COMMANDS = [
+    "new", "crawl", "worker", "status", "top", "why", "push", "pause", "resume", "stop", "rate", "retry", "export",
+    "move", "shell", "fetch", "demo",
+]  # fmt: skip
 HEAVY = "asyncio, msgspec, rich, uvloop, pyreqwest, selectolax, sqlite3, weft.assembly, weft.spider"
 
 

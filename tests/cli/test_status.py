@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import HOST, TRACEBACK, Weft, make_crawl
-from weft import launch
+from tests.cli.conftest import HOST, TRACEBACK, Weft, make_crawl, supervised
 from weft.engine.states import State
 
 
@@ -38,8 +37,8 @@ def test_states_of_crawls_that_do_not_run(weft: Weft, state: State | None, shown
 
 
 def test_a_crawl_that_runs(weft: Weft) -> None:
-    path = make_crawl(state=State.RUNNING)
-    with launch.exclusive(path):
+    make_crawl(state=State.RUNNING)
+    with supervised():
         told = weft("status", "shop")
         data = json.loads(weft("status", "shop", "--json").out)
     assert told.out.startswith("running  shop\n")

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import HOST, TRACEBACK, Told, Weft, make_crawl
-from weft import launch
+from tests.cli.conftest import HOST, TRACEBACK, Told, Weft, make_crawl, supervised
 from weft.engine.states import State
 
 
@@ -83,7 +82,7 @@ def test_leased_by_a_worker_that_is_gone(why: Any) -> None:
 
 
 def test_leased_by_a_worker_that_lives(why: Any) -> None:
-    with launch.exclusive(launch.crawl_path("shop")):
+    with supervised():
         assert "that worker is alive (process 4711)" in why(f"{HOST}/leased").out
 
 

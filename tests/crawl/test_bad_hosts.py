@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from weft import Failure, Page, Request, Response, Spider, assembly, launch
+from weft import Failure, Page, Request, Response, Spider
 from weft.engine.states import State
 from weft.frontier.base import Rules
+from weft.frontier.sqlite.depot import SqliteDepot
 from weft.spider.spider import Next
 from weft.testing.crawls import Crawled, crawl
 from weft.testing.site import Site, serve
@@ -318,11 +319,11 @@ async def test_items_of_a_page_that_died_and_was_revived_have_ids_of_their_own(t
         spider.page(lambda page: {"came": "at last"})
         spider.on_error(lambda failure: {"came": "not"})
         assert (await crawl(spider, tmp_path, retries=0)).items == [{"came": "not"}]
-        store = assembly.open_store(launch.crawl_path("revived", tmp_path), Rules())
+        store = await SqliteDepot(tmp_path).open("revived", Rules())
         assert await store.inspector.revive() == 1
         await store.ledger.note(state=State.STOPPED)
         await store.frontier.close()
         assert (await crawl(spider, tmp_path, retries=0)).items == [{"came": "not"}, {"came": "at last"}]
-        store = assembly.open_store(launch.crawl_path("revived", tmp_path), Rules())
+        store = await SqliteDepot(tmp_path).open("revived", Rules())
         assert len({item.id for item in await store.outbox.items(0, 10)}) == 2
         await store.frontier.close()

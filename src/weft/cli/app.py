@@ -4,7 +4,25 @@ from __future__ import annotations
 
 import typer
 
-from weft.cli import crawl, demo, export, fetch, new, retry, shell, status, why, worker
+from weft.cli import (
+    crawl,
+    demo,
+    export,
+    fetch,
+    move,
+    new,
+    pause,
+    push,
+    rate,
+    resume,
+    retry,
+    shell,
+    status,
+    stop,
+    top,
+    why,
+    worker,
+)
 from weft.cli.targets import CurlCommand
 from weft.version import __version__
 
@@ -34,9 +52,16 @@ app.command("new")(new.new)
 app.command("crawl")(crawl.crawl)
 app.command("worker")(worker.worker)
 app.command("status")(status.status)
+app.command("top")(top.top)
 app.command("why")(why.why)
+app.command("push")(push.push)
+app.command("pause")(pause.pause)
+app.command("resume")(resume.resume)
+app.command("stop")(stop.stop)
+app.command("rate")(rate.rate)
 app.command("retry")(retry.retry)
 app.command("export")(export.export)
+app.command("move")(move.move)
 app.command("shell", cls=CurlCommand)(shell.shell)
 app.command("fetch", cls=CurlCommand)(fetch.fetch)
 app.command("demo")(demo.demo)

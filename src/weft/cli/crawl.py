@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.options import Arguments, AsJson, CrawlName, SettingFlags, SpiderFile, SpiderName, pairs
+from weft.cli.options import Arguments, AsJson, CrawlName, FrontierUrl, SettingFlags, SpiderFile, SpiderName, pairs
 
 
 def crawl(
@@ -36,6 +36,7 @@ def crawl(
     ] = [],  # noqa: B006
     spider: SpiderName = "",
     name: CrawlName = "",
+    frontier: FrontierUrl = "",
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Run the spider in FILE. A crawl that did not finish is resumed by the same command."""
@@ -47,6 +48,8 @@ def crawl(
         flags["max_pages"] = limit
     if max_time:
         flags["max_seconds"] = max_time
+    if frontier:
+        flags["frontier"] = frontier
     if cache:
         flags["cache"] = True
     plan = Plan(

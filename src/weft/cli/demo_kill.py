@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from weft import launch
-from weft.assembly import Store
+from weft import assembly, launch
 from weft.cli.crawls import opened
 from weft.engine.stats import Report
 from weft.errors import StoreError, WeftError
+from weft.frontier.depot import Depot, Store
 from weft.model.url import fingerprint
 from weft.testing.site import SiteProcess
 
@@ -51,8 +51,8 @@ def kill_at(child: subprocess.Popen[bytes], folder: Path, pages: int, site: Site
 
 
 async def _kill_at(child: subprocess.Popen[bytes], folder: Path, pages: int, site: SiteProcess) -> Killed:
-    path = await _path(child, folder)
-    async with opened(path) as store:
+    depot = await assembly.open_depot("", folder / launch.FOLDER)
+    async with opened(depot, await _crawl(child, depot)) as store:
         began = time.monotonic()
         while (await store.frontier.counts()).done < pages:
             if child.poll() is not None or time.monotonic() - began > _PATIENCE:
@@ -78,14 +78,13 @@ async def _in_flight(store: Store, site: SiteProcess) -> frozenset[tuple[str, st
     return frozenset(found)
 
 
-async def _path(child: subprocess.Popen[bytes], folder: Path) -> Path:
-    """The file of the one crawl in ``folder``, once it is there."""
+async def _crawl(child: subprocess.Popen[bytes], depot: Depot) -> str:
+    """The one crawl of the depot, once it is there."""
     while child.poll() is None:
-        for name in launch.crawls(folder / launch.FOLDER):
-            path = launch.crawl_path(name, folder / launch.FOLDER)
+        for name in await depot.names():
             # Between the file and what is in it lies a moment.
             with contextlib.suppress(StoreError):
-                async with opened(path):
-                    return path
+                async with opened(depot, name):
+                    return name
         await asyncio.sleep(_LOOK_SECONDS)
     raise WeftError("the demo's crawl could not be started; its message is above")

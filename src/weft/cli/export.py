@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.options import AsJson
+from weft.cli.options import AsJson, FrontierUrl
 from weft.cli.targets import WhichCrawl
 
 
@@ -20,6 +20,11 @@ def export(
             "Can be given several times.",
         ),
     ] = [],  # noqa: B006
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", help="Go on until the crawl ends; run again, go on where it was."),
+    ] = False,
+    frontier: FrontierUrl = "",
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Write all items that a crawl has so far, from the first on. A file that is there is replaced."""
@@ -28,27 +33,33 @@ def export(
 
     import msgspec
 
-    from weft.cli.crawls import choose, opened
+    from weft.cli import following
+    from weft.cli.crawls import choose, depot_at, opened
     from weft.cli.tables import number, say
     from weft.engine import drain
     from weft.sinks.select import sink_for
 
     targets = output or ["-"]
-    sinks = [(target, sink_for(target)) for target in targets]
+    sinks = {target: sink_for(target) for target in targets}
 
-    async def run() -> None:
-        path, remark = await choose(crawl)
-        if remark:
-            say(remark)
-        counts = {}
-        async with opened(path) as store:
-            for target, sink in sinks:
-                counts[target] = await drain.export(store.outbox, sink)
-                if not as_json:
-                    where = "standard output" if target == "-" else target
-                    say(f"{number(counts[target], 'item')} of {path.stem} to {where}")
+    async def run() -> int:
+        code = 0
+        async with depot_at(frontier) as depot:
+            name, remark = await choose(depot, crawl)
+            if remark:
+                say(remark)
+            async with opened(depot, name) as store:
+                if follow:
+                    counts, code = await following.follow(store, sinks)
+                else:
+                    counts = {target: await drain.export(store.outbox, sink) for target, sink in sinks.items()}
+        for target, count in counts.items():
+            if not as_json:
+                where = "standard output" if target == "-" else target
+                say(f"{number(count, 'item')} of {name} to {where}")
         if as_json:
-            summary = msgspec.json.encode({"crawl": path.stem, "items": counts}).decode()
+            summary = msgspec.json.encode({"crawl": name, "items": counts}).decode()
             print(summary, file=sys.stderr if "-" in counts else sys.stdout)
+        return code
 
-    asyncio.run(run())
+    raise typer.Exit(asyncio.run(run()))

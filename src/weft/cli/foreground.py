@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,15 @@ import uvloop
 
 from weft import assembly, config, launch
 from weft.cli.conditions import Condition, numbers_of
+from weft.cli.crawls import Standing, command_at, connected, opened, place_of, standing_of
 from weft.cli.exits import BROKEN, BY_SIGNAL, FAILED
+from weft.cli.tables import say
 from weft.cli.view import View, view_for
 from weft.config import Settings
 from weft.engine.states import State
 from weft.engine.supervisor import Ending, Supervisor
 from weft.errors import StoreError, WeftError
+from weft.frontier.depot import Depot, Store
 from weft.sinks.select import sink_for
 from weft.spider import Spider
 from weft.spider.load import load_spider
@@ -41,23 +46,34 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] = ()
     as_json: bool = False
 
-    def load(self) -> tuple[Spider, Settings, Path]:
-        """The spider, its settings, and where the crawl's state is.
+    def load(self) -> tuple[Spider, Settings, str]:
+        """The spider, its settings, and the crawl's name.
 
         :raises ConfigError: one of them can't be had.
         """
         spider = load_spider(self.file, self.spider_name)
         spider.set_args(self.arguments)
         settings = config.load(spider.settings, self.flags)
-        return spider, settings, launch.crawl_path(self.crawl or launch.crawl_id(spider, self.arguments))
+        return spider, settings, self.crawl or launch.crawl_id(spider, self.arguments)
+
+    def joining(self, spider: Spider, facts: dict[str, str]) -> Settings:
+        """The settings of a worker that joins: those the crawl was started with, but for what it is told itself."""
+        if not self.arguments:
+            spider.set_args(msgspec.json.decode(facts.get("arguments", "{}"), type=dict[str, str]))
+        return config.load(spider.settings, msgspec.json.decode(facts.get("flags", "{}")) | self.flags)
+
+    @property
+    def noted_flags(self) -> dict[str, Any]:
+        """The flags that others may see: where the frontier is may hold a password."""
+        return {key: value for key, value in self.flags.items() if key != "frontier"}
 
     def worker_command(self) -> list[str]:
-        """The command that runs another process for the same crawl."""
+        """The command that runs another process for the same crawl, if its environment names the frontier."""
         # -P: the folder it is run in must not hide Python's own modules, or ours.
         command = [sys.executable, "-P", "-m", "weft", "worker", str(self.file), "--tied"]
         for key, value in self.arguments.items():
             command += ["-a", f"{key}={value}"]
-        for key, value in self.flags.items():
+        for key, value in self.noted_flags.items():
             command += ["-s", f"{key}={value}"]
         if self.spider_name:
             command += ["--spider", self.spider_name]
@@ -68,39 +84,53 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_plan(plan: Plan) -> int:
     """Run a crawl to its end; returns the exit code."""
-    spider, settings, path = plan.load()
+    spider, settings, name = plan.load()
     sinks = [sink_for(target) for target in plan.outputs]
-    with launch.exclusive(path):
-        return _run(_crawl(plan, spider, settings, path, sinks))
+
+    async def crawl() -> int:
+        async with connected(settings.frontier) as depot, depot.supervise(name):
+            return await _crawl(plan, spider, settings, depot, name, sinks)
+
+    return _run(crawl())
 
 
 def run_worker(plan: Plan, *, tied: bool) -> int:
     """Take part in a crawl until it is over; returns the exit code."""
-    spider, settings, path = plan.load()
-    if not path.exists():
-        raise StoreError(f"there is no crawl {path.stem!r} here to take part in; start it with: weft crawl {plan.file}")
-    return _run(_work(plan.file, spider, settings, path, tied))
+    spider, settings, name = plan.load()
+
+    async def work() -> int:
+        async with connected(settings.frontier) as depot:
+            standing = await _running(plan, depot, name)
+            if not standing.supervised and not tied:
+                say(f"crawl {name!r} has no supervisor now: its items stay in the store until: {standing.command()}")
+            return await _work(spider, plan.joining(spider, standing.facts), depot, name, tied)
+
+    return _run(work())
 
 
-async def _crawl(plan: Plan, spider: Spider, settings: Settings, path: Path, sinks: list[Any]) -> int:
+async def _crawl(plan: Plan, spider: Spider, settings: Settings, depot: Depot, name: str, sinks: list[Any]) -> int:
     fetcher = assembly.fetcher_for(settings, launch.FOLDER)
-    opened = await launch.open_crawl(path, settings, fresh=plan.fresh, resume=plan.resume)
-    store = opened.store
-    view = view_for(spider.name, store, quiet=plan.as_json)
+    crawl = await launch.open_crawl(depot, name, settings, fresh=plan.fresh, resume=plan.resume)
+    store = crawl.store
+    hint = functools.partial(command_at, depot)
+    view = view_for(spider.name, store, hint, quiet=plan.as_json)
     signals = _Signals()
     try:
         await store.ledger.note(
             spider=spider.name,
             file=str(plan.file.resolve()),
             arguments=_json(plan.arguments),
-            flags=_json(plan.flags),
+            flags=_json(plan.noted_flags),
             outputs=_json(plan.outputs),
+            began=str(round(time.time())),
         )
         command = plan.worker_command() if plan.workers > 1 else []
         supervisor = await launch.supervisor_for(spider, settings, store, fetcher, sinks, command, plan.workers)
         await supervisor.open()
-        launch.remove_former(path)
-        view.opened(opened)
+        await depot.keep(name)
+        view.opened(crawl)
+        for output, owner in supervisor.elsewhere.items():
+            view.say(f"  {output} is being written by {owner}: it is left to that, and taken over when that is gone")
         signals.listen(supervisor, view)
         async with view:
             ending = await supervisor.run()
@@ -109,10 +139,10 @@ async def _crawl(plan: Plan, spider: Spider, settings: Settings, path: Path, sin
         signals.deaf()
         await fetcher.close()
         await store.frontier.close()
-        launch.restore_former(path)
+        await depot.restore(name)
 
 
-async def _conclude(plan: Plan, ending: Ending, store: assembly.Store, view: View, signals: _Signals) -> int:
+async def _conclude(plan: Plan, ending: Ending, store: Store, view: View, signals: _Signals) -> int:
     counts, kinds = await store.frontier.counts(), await store.inspector.dead_kinds()
     numbers = numbers_of(counts, kinds)
     broken = [condition.text for condition in plan.conditions if condition.met(numbers)]
@@ -128,7 +158,7 @@ async def _conclude(plan: Plan, ending: Ending, store: assembly.Store, view: Vie
     else:
         view.closed(ending, counts, await store.inspector.dead(1), kinds)
         if counts.items and not plan.outputs:
-            view.say("  the items are kept with the crawl: weft export -o FILE")
+            view.say(f"  the items are kept with the crawl: {view.hint('export', '-o', 'FILE')}")
         for text in broken:
             view.say(f"  --fail-on {text}: it is so")
     if ending.state is State.STOPPED:
@@ -136,16 +166,27 @@ async def _conclude(plan: Plan, ending: Ending, store: assembly.Store, view: Vie
     return BROKEN if broken else 0
 
 
-async def _work(file: Path, spider: Spider, settings: Settings, path: Path, tied: bool) -> int:
-    store = assembly.open_store(path, settings.rules, create=False)
+async def _running(plan: Plan, depot: Depot, name: str) -> Standing:
+    """:raises WeftError: there is nothing to take part in."""
+    command = command_at(depot, "crawl", str(plan.file))
+    if name not in await depot.names():
+        raise StoreError(f"there is no crawl {name!r} {place_of(depot)} to take part in; start it with: {command}")
+    async with opened(depot, name) as store:
+        standing = await standing_of(depot, name, store)
+    state = standing.facts.get("state", "")
+    if state not in (State.RUNNING, State.PAUSED):
+        raise WeftError(f"crawl {name!r} is not running ({state}); start it with: {command}")
+    return standing
+
+
+async def _work(spider: Spider, settings: Settings, depot: Depot, name: str, tied: bool) -> int:
+    store = await depot.open(name, settings.rules)
     fetcher = assembly.fetcher_for(settings, launch.FOLDER)
     signals = _Signals()
     try:
-        state = (await store.ledger.facts()).get("state", "")
-        if state != State.RUNNING:
-            raise WeftError(f"crawl {path.stem!r} is not running ({state}); start it with: weft crawl {file}")
         hosts = await launch.start_hosts(store)
-        member = assembly.member_for(spider, settings, store, fetcher, hosts)
+        is_supervised = functools.partial(depot.is_supervised, name)
+        member = assembly.member_for(spider, settings, store, fetcher, hosts, is_supervised)
         signals.listen_plain(member.drain, member.stop)
         if tied:
             asyncio.get_running_loop().add_reader(sys.stdin.fileno(), signals.supervisor_gone, member.drain)

@@ -25,6 +25,13 @@ SettingFlags = Annotated[
 CrawlName = Annotated[
     str, typer.Option("--crawl", help="The crawl's name, instead of the spider's.", metavar="NAME", show_default=False)
 ]
+FrontierUrl = Annotated[
+    str,
+    typer.Option(
+        "--frontier", metavar="URL", show_default=False,
+        help="Where crawls are kept: sqlite:FOLDER, redis://HOST … The folder .weft here without it.",
+    ),
+]  # fmt: skip
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.options import AsJson
+from weft.cli.options import AsJson, FrontierUrl
 from weft.cli.targets import DeadKind, WhichCrawl
 
 
@@ -14,6 +14,7 @@ def retry(
     crawl: WhichCrawl = "",
     kind: DeadKind = "",
     url: Annotated[str, typer.Option(help="Only this one.", metavar="URL", show_default=False)] = "",
+    frontier: FrontierUrl = "",
     as_json: AsJson = False,
 ) -> None:
     """Put dead letters back in line, as if they had never been tried; weft status --dead lists them.
@@ -22,32 +23,34 @@ def retry(
     """
     import asyncio
     import contextlib
-    import shlex
 
-    from weft import launch
-    from weft.cli.crawls import choose, crawl_command, is_supervised, opened
+    from weft.cli.crawls import choose, depot_at, opened, standing_of
     from weft.cli.exits import FAILED
     from weft.cli.one_request import given_url
     from weft.cli.status_dead import kinds_of
+    from weft.cli.steering import check_is_here
     from weft.cli.tables import number, print_json, say
     from weft.engine.states import State
 
     async def revive() -> bool:
-        path, remark = await choose(crawl)
-        if remark:
-            say(remark)
-        running = is_supervised(path)
-        # A crawl that is not running must not begin to in the middle of this.
-        with contextlib.nullcontext() if running else launch.exclusive(path):
-            async with opened(path) as store:
-                revived = await store.inspector.revive(kind, wanted)
-                if revived and not running:
-                    # A crawl that ended as it should would start anew; a stopped one goes on.
-                    await store.ledger.note(state=State.STOPPED, reason="dead letters are back in line")
-                facts, kinds = await store.ledger.facts(), await store.inspector.dead_kinds()
-        command = shlex.join(crawl_command(path.stem, facts))
+        async with depot_at(frontier) as depot:
+            name, remark = await choose(depot, crawl)
+            if remark:
+                say(remark)
+            async with opened(depot, name) as store:
+                standing = await standing_of(depot, name, store)
+                check_is_here(standing)
+                running = standing.alive
+                # A crawl that is not running must not begin to in the middle of this.
+                async with contextlib.nullcontext() if running else depot.supervise(name):
+                    revived = await store.inspector.revive(kind, wanted)
+                    if revived and not running:
+                        # A crawl that ended as it should would start anew; a stopped one goes on.
+                        await store.ledger.note(state=State.STOPPED, reason="dead letters are back in line")
+                    kinds = await store.inspector.dead_kinds()
+        command = standing.command()
         if as_json:
-            print_json({"crawl": path.stem, "revived": revived, "running": running, "dead": kinds, "command": command})
+            print_json({"crawl": name, "revived": revived, "running": running, "dead": kinds, "command": command})
         elif revived:
             then = "the running crawl takes them up" if running else f"go on with: {command}"
             print(f"{number(revived, 'dead letter')} back in line; {then}")

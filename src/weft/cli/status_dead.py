@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from weft.assembly import Store
 from weft.cli.tables import Screen, ago, moment, number, print_json, say
 from weft.frontier.base import DeadLetter
+from weft.frontier.depot import Store
 
 # What SQLite, and everything after it, takes as no limit.
 _ALL = 2**31

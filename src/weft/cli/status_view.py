@@ -8,23 +8,28 @@ from typing import Any
 
 import msgspec
 
-from weft.assembly import Store
-from weft.cli.crawls import CUT_SHORT, FRESH_SECONDS, Standing
+from weft.cli.crawls import CUT_SHORT, Standing
 from weft.cli.tables import Screen, ago, number, print_json, say, size, span
 from weft.engine.states import State
 from weft.frontier.base import LaneState
+from weft.frontier.depot import Store
+from weft.launch import MOVED
 
 _TOP_LANES = 5
 _JSON_LANES = 20
 _MOST_LANES = 100_000
+# Workers that are gone leave their last report behind.
+_TOP_GONE = 5
 
 
-def show_all(found: Sequence[Standing], as_json: bool) -> None:
+def show_all(found: Sequence[Standing], address: str, as_json: bool) -> None:
+    """``address``: where they are; empty for this folder."""
     if as_json:
         print_json([_as_dict(each) for each in found])
         return
     if not found:
-        say("no crawl was started in this folder. Begin with: weft new NAME URL, or watch one: weft demo")
+        where = f"at {address}" if address else "in this folder"
+        say(f"no crawl was started {where}. Begin with: weft new NAME URL, or watch one: weft demo")
         return
     now = time.time()
     Screen().table(
@@ -56,8 +61,8 @@ async def show_one(standing: Standing, store: Store, as_json: bool) -> None:
     ]
     if waits := _waits(standing, lanes):
         rows.append(("waits for", "\n".join(waits)))
-    if standing.state in (CUT_SHORT, State.STOPPED):
-        rows.append(("go on", standing.command()))
+    if command := _go_on(standing):
+        rows.append(("go on", command))
     screen.pairs(rows)
     if standing.workers:
         screen.line()
@@ -79,10 +84,27 @@ async def show_lanes(store: Store, limit: int, as_json: bool) -> None:
         say("no lane has pages waiting")
 
 
+def _go_on(standing: Standing) -> str:
+    """The command that lets it go on, if one is needed."""
+    if standing.state == State.PAUSED and standing.alive:
+        return standing.words("resume", standing.name)
+    if standing.reason.startswith(MOVED):
+        return ""
+    return standing.command() if standing.state in (CUT_SHORT, State.STOPPED, State.PAUSED) else ""
+
+
 def _waits(standing: Standing, lanes: Sequence[LaneState]) -> list[str]:
     """What stands between the crawl and its end, in words."""
     counts, found = standing.counts, []
-    living = [report for age, report in standing.workers.values() if age < FRESH_SECONDS] if standing.supervised else []
+    living = [report for _, report in standing.living.values()]
+    if standing.state == State.PAUSED:
+        found.append("the operator, who paused it")
+    elif standing.alive and not living:
+        found.append("workers: none has reported lately")
+    if standing.alive and standing.facts.get("seeded") != "yes":
+        found.append("its start URLs, which are not all read yet")
+    if standing.feed:
+        found.append(f"{number(standing.feed, 'start URL')} that were pushed and not taken in yet")
     if counts.leased and living:
         flying = sum(report.in_flight for report in living)
         found.append(
@@ -97,25 +119,30 @@ def _waits(standing: Standing, lanes: Sequence[LaneState]) -> list[str]:
     if len(held) > 3:
         found.append(f"{number(len(held) - 3, 'more lane')} that are held (--lanes)")
     soonest = min((lane.wait for lane in lanes if lane.pending), default=0.0)
-    if soonest > 1 and not held and standing.supervised:
+    if soonest > 1 and not held and standing.state == State.RUNNING:
         found.append(f"the next lane to be due, in {span(soonest)}")
     return found
 
 
 def _show_workers(standing: Standing, screen: Screen) -> None:
     now = time.time()
-    rows = []
-    for name, (age, report) in sorted(standing.workers.items(), key=lambda pair: pair[1][0]):
+    rows, living = [], standing.living
+    gone = len(standing.workers) - len(living)
+    by_age = sorted(standing.workers.items(), key=lambda pair: (pair[0] not in living, pair[1][0]))
+    works = "paused" if standing.state == State.PAUSED else "working"
+    for name, (age, report) in by_age[: len(living) + _TOP_GONE]:
         worked = now - age - report.started
         rows.append(
             (
-                name, "working" if age < FRESH_SECONDS and standing.supervised else "gone", ago(age), str(report.pid),
+                name, works if name in living else "gone", ago(age), str(report.pid),
                 str(report.in_flight), str(report.held), f"{report.pages:,}",
                 f"{report.pages / worked:,.1f}/s" if worked > 0 else "",
             )
         )  # fmt: skip
     numbers = ("pid", "in flight", "held", "pages", "on average")
     screen.table(("worker", "is", "reported", *numbers), rows, numbers)
+    if gone > _TOP_GONE:
+        screen.line(f"and {gone - _TOP_GONE:,} more that are gone", "dim")
 
 
 def _show_lanes(lanes: Sequence[LaneState], screen: Screen) -> None:
@@ -133,11 +160,11 @@ def _show_lanes(lanes: Sequence[LaneState], screen: Screen) -> None:
 
 
 def pace_of(lane: LaneState) -> str:
-    """``every 0.5 s``, ``4 at once`` …"""
+    """``every 0.5 s``, ``4 at once``, ``every 2 s (set by the operator)`` …"""
     parts = [f"every {span(lane.pace.delay)}"] if lane.pace.delay else []
     if lane.pace.limit > 1 or (lane.pace.limit and not parts):
         parts.append(f"{lane.pace.limit} at once")
-    return ", ".join(parts) or "any"
+    return (", ".join(parts) or "any") + (" (set by the operator)" if lane.pinned else "")
 
 
 def _as_dict(standing: Standing) -> dict[str, Any]:
@@ -147,9 +174,11 @@ def _as_dict(standing: Standing) -> dict[str, Any]:
         "state": standing.state,
         "reason": standing.reason,
         "supervised": standing.supervised,
+        "alive": standing.alive,
         "active": standing.active,
         "file": standing.facts.get("file", ""),
         "counts": msgspec.structs.asdict(standing.counts),
+        "feed": standing.feed,
         "workers": workers,
     }
 

@@ -24,8 +24,8 @@ _GAP = "  "
 _UNITS = (("kB", 1e3), ("MB", 1e6), ("GB", 1e9))
 _STYLES = {
     "running": "bold green", "finished": "green", "done": "bold green", "stopped": "yellow", "stopping": "yellow",
-    "limited": "yellow", "delayed": "yellow", "cut short": "bold yellow", "dead": "bold red", "unreadable": "bold red",
-    "unknown": "bold yellow", "pending": "bold cyan", "leased": "bold cyan",
+    "paused": "yellow", "limited": "yellow", "delayed": "yellow", "cut short": "bold yellow", "dead": "bold red",
+    "unreadable": "bold red", "unknown": "bold yellow", "pending": "bold cyan", "leased": "bold cyan",
 }  # fmt: skip
 
 
@@ -60,13 +60,7 @@ class Screen:
         if not self.drawn:
             self._columns(head, rows, numbers, " " * indent)
             return
-        table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
-        for name in head:
-            number = name in numbers
-            table.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row))
-        self.console.print(Padding(table, (0, 0, 0, indent)))
+        self.console.print(Padding(drawn(head, rows, numbers), (0, 0, 0, indent)))
 
     @staticmethod
     def _columns(head: Row, rows: Sequence[Row], numbers: Sequence[str], indent: str) -> None:
@@ -78,6 +72,17 @@ class Screen:
                 for name, cell, width in zip(head, line, widths, strict=True)
             ]
             print(indent + _GAP.join(cells).rstrip())
+
+
+def drawn(head: Row, rows: Sequence[Row], numbers: Sequence[str] = ()) -> Table:
+    """A table for a terminal."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for name in head:
+        number = name in numbers
+        table.add_column(name, justify="right" if number else "left", no_wrap=number, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row))
+    return table
 
 
 def print_json(value: Any) -> None:

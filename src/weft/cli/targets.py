@@ -9,6 +9,7 @@ from typer.core import TyperCommand
 
 _WHICH = "A crawl, or a spider file; the latest without it."
 WhichCrawl = Annotated[str, typer.Argument(help=_WHICH, metavar="CRAWL", show_default=False)]
+GivenCrawl = Annotated[str, typer.Argument(help="A crawl, or a spider file.", metavar="CRAWL", show_default=False)]
 WhichCrawlOption = Annotated[str, typer.Option("--crawl", help=_WHICH, metavar="CRAWL", show_default=False)]
 DeadKind = Annotated[
     str, typer.Option(help="Only dead letters of this kind: http, handler …", metavar="KIND", show_default=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -12,13 +13,16 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from weft.assembly import Store
 from weft.engine.states import State
 from weft.engine.stats import Report
 from weft.engine.supervisor import Ending
 from weft.frontier.base import DeadLetter
+from weft.frontier.depot import Store
 from weft.launch import Opened
 from weft.model import Counts
+
+# Another command about the crawl, as it is typed.
+Hint = Callable[..., str]
 
 _LINE_SECONDS = 10.0
 _FRAME_SECONDS = 0.5
@@ -31,7 +35,8 @@ class View:
 
     seconds = _LINE_SECONDS
 
-    def __init__(self, name: str, store: Store, console: Console) -> None:
+    def __init__(self, name: str, store: Store, hint: Hint, console: Console) -> None:
+        self.hint = hint
         self._name = name
         self._store = store
         self._console = console
@@ -98,7 +103,7 @@ class View:
         self.say(f"{self._name}: {how}. {made} in {_span(seconds)}{left}")
         if kinds:
             listed = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
-            self.say(f"  dead: {listed}  (weft status --dead)")
+            self.say(f"  dead: {listed}  ({self.hint('status', '--dead')})")
         if dead and not counts.done:
             self.say(f"  no page could be had, the last: {dead[0].request.url}: {dead[0].reason}")
 
@@ -106,8 +111,8 @@ class View:
 class LiveView(View):
     seconds = _FRAME_SECONDS
 
-    def __init__(self, name: str, store: Store, console: Console) -> None:
-        super().__init__(name, store, console)
+    def __init__(self, name: str, store: Store, hint: Hint, console: Console) -> None:
+        super().__init__(name, store, hint, console)
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
     async def __aenter__(self) -> View:
@@ -153,10 +158,10 @@ class Silence(View):
         pass
 
 
-def view_for(name: str, store: Store, *, quiet: bool) -> View:
+def view_for(name: str, store: Store, hint: Hint, *, quiet: bool) -> View:
     console = Console(stderr=True)
     kind: Any = Silence if quiet else LiveView if sys.stderr.isatty() else View
-    view: View = kind(name, store, console)
+    view: View = kind(name, store, hint, console)
     return view
 
 

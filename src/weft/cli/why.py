@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.options import AsJson
+from weft.cli.options import AsJson, FrontierUrl
 from weft.cli.targets import WhichCrawlOption
 
 
 def why(
     url: Annotated[str, typer.Argument(help="The URL in question.", metavar="URL", show_default=False)],
     crawl: WhichCrawlOption = "",
+    frontier: FrontierUrl = "",
     as_json: AsJson = False,
 ) -> None:
     """Tell what became of URL: done, dead and why, waiting for what, out of scope …
@@ -22,19 +23,20 @@ def why(
     import asyncio
 
     from weft.cli import why_words
-    from weft.cli.crawls import choose, opened, standing_of
+    from weft.cli.crawls import choose, depot_at, opened, standing_of
     from weft.cli.exits import FAILED
     from weft.cli.one_request import given_url
     from weft.cli.tables import say
     from weft.cli.why_fate import Fate, fates
 
     async def look() -> list[Fate]:
-        path, remark = await choose(crawl)
-        if remark:
-            say(remark)
-        async with opened(path) as store:
-            standing = await standing_of(store, path)
-            found = await fates(store, standing, wanted)
+        async with depot_at(frontier) as depot:
+            name, remark = await choose(depot, crawl)
+            if remark:
+                say(remark)
+            async with opened(depot, name) as store:
+                standing = await standing_of(depot, name, store)
+                found = await fates(store, standing, wanted)
         (why_words.print_data if as_json else why_words.show)(found, standing)
         return found
 

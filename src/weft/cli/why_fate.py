@@ -14,11 +14,11 @@ from pathlib import Path
 import msgspec
 
 from weft import assembly, config
-from weft.assembly import Store
 from weft.cli.crawls import Standing
 from weft.config import Settings
 from weft.errors import WeftError
 from weft.frontier.base import LaneState, Trace
+from weft.frontier.depot import Store
 from weft.model.url import fingerprint, host_of, origin_of
 from weft.policy import robots
 from weft.policy.traps import Traps

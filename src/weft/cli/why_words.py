@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from weft.cli.crawls import FRESH_SECONDS, Standing
+from weft.cli.crawls import Standing
 from weft.cli.status_view import pace_of
 from weft.cli.tables import Screen, ago, moment, number, print_json, size, span
 from weft.cli.why_fate import Fate
@@ -26,7 +25,7 @@ def show(found: Sequence[Fate], standing: Standing) -> None:
             screen.line(f"    {text}", "dim")
         if fate.trace.state == "dead" and fate.trace.kind != "robots":
             # What robots.txt forbids, it forbids again.
-            screen.line(f"  once more: weft retry {standing.name} --url {shlex.quote(fate.url)}")
+            screen.line(f"  once more: {standing.words('retry', standing.name, '--url', fate.url)}")
 
 
 def print_data(found: Sequence[Fate], standing: Standing) -> None:
@@ -78,7 +77,7 @@ def _pending(fate: Fate, standing: Standing) -> list[str]:
             lines.append(f"held for {span(lane.wait)} more because: {lane.reason}")
     if trace.attempt:
         lines.append(f"{number(trace.attempt, 'try', 'tries')} so far")
-    if not standing.supervised:
+    if not standing.alive:
         lines.append(f"the crawl is not running ({standing.state}); go on with: {standing.command()}")
     return lines
 
@@ -87,7 +86,7 @@ def _worker(name: str, standing: Standing) -> str:
     age, report = standing.workers.get(name, (None, None))
     if age is None or report is None:
         return "that worker has not reported yet"
-    if age < FRESH_SECONDS and standing.supervised:
+    if name in standing.living:
         return f"that worker is alive (process {report.pid})"
     return f"that worker is gone (last heard of {ago(age)}); the page goes back in line when the crawl goes on"
 
