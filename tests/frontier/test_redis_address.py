@@ -69,7 +69,7 @@ async def test_a_user_who_may_do_little_more_than_weft_does(locked: RedisServer)
 async def test_tls_with_an_authority_of_ones_own(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     authority.server()
-    with RedisServer(certificate=tmp_path / "127.0.0.130.pem") as server:
+    with RedisServer("redis", certificate=tmp_path / "127.0.0.130.pem") as server:
         await crawled(f"{server.url}?ssl_ca_certs={authority.file}")
         await crawled(f"{server.url}?ssl_cert_reqs=none&ssl_check_hostname=no")
 

@@ -305,8 +305,9 @@ async def test_a_server_that_pauses_its_clients_for_less_than_that(shared: Redis
         assert not listener.messages
 
 
-async def test_connections_that_are_cut(shared: RedisServer) -> None:
+async def test_connections_that_are_cut_are_nothing_to_speak_of(shared: RedisServer, listener: Listener) -> None:
     async with crawl_at(shared.url) as store:
+        listener.messages.clear()
         for _ in range(COUNT):
             shared.ask("CLIENT", "KILL", "TYPE", "normal")
             (lease,) = await in_time(store.frontier.lease(1, "w"))
@@ -314,6 +315,7 @@ async def test_connections_that_are_cut(shared: RedisServer) -> None:
             assert await in_time(store.frontier.settle([done(lease)])) == set()
         await crawl_on(store)
         await check_whole(store)
+        assert not listener.messages
 
 
 async def test_a_password_that_was_changed_is_an_error(listener: Listener) -> None:

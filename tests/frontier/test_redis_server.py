@@ -20,6 +20,7 @@ from weft.frontier.redis.refusals import problems
 from weft.testing.frontier_contract import FrontierContract
 from weft.testing.frontier_store import EASY
 from weft.testing.servers import RedisCluster, RedisSentinel, RedisServer
+from weft.testing.servers.programs import Kind
 
 
 @pytest.fixture(scope="module")
@@ -79,19 +80,21 @@ async def test_a_read_only_replica(server: RedisServer) -> None:
         assert "give the address of its primary" in await refusal(replica.url)
 
 
-async def test_a_cluster_and_a_server_that_is_none(server: RedisServer) -> None:
+@pytest.mark.parametrize("kind", ["redis", "valkey"])
+async def test_a_cluster_and_a_server_that_is_none(server: RedisServer, kind: Kind) -> None:
     assert "It is no cluster: write the address as redis://" in await refusal(
         f"redis+cluster://127.0.0.1:{server.port}"
     )
-    with RedisCluster(password="s3cret") as cluster:
+    with RedisCluster(kind, password="s3cret") as cluster:
         node = cluster.nodes[0]
         assert "write the address as redis+cluster://" in await refusal(node.url)
         assert "Check the user and the password" in await refusal(f"redis+cluster://:wrongpw@127.0.0.1:{node.port}")
         assert "wants a password" in await refusal(f"redis+cluster://127.0.0.1:{node.port}")
 
 
-async def test_sentinels_and_what_is_none(server: RedisServer) -> None:
-    with RedisSentinel() as group:
+@pytest.mark.parametrize("kind", ["redis", "valkey"])
+async def test_sentinels_and_what_is_none(server: RedisServer, kind: Kind) -> None:
+    with RedisSentinel(kind) as group:
         assert "know no primary of that name" in await refusal(group.url.replace("/weft/", "/shop/"))
         assert "it is a sentinel" in await refusal(f"redis://127.0.0.1:{group.sentinels[0].port}")
     assert "There is no sentinel" in await refusal(f"redis+sentinel://127.0.0.1:{server.port}/weft")
@@ -107,7 +110,7 @@ async def test_keys_that_may_be_dropped() -> None:
 
 async def test_an_authority_that_is_not_known(tmp_path: Path, server: RedisServer) -> None:
     Authority(tmp_path).server()
-    with RedisServer(certificate=tmp_path / "127.0.0.130.pem") as secure:
+    with RedisServer("redis", certificate=tmp_path / "127.0.0.130.pem") as secure:
         assert "?ssl_ca_certs=FILE" in await refusal(secure.url)
         assert "write rediss://" in await refusal(f"redis://127.0.0.1:{secure.port}/0")
     plain = f"rediss://127.0.0.1:{server.port}/0?socket_connect_timeout=0.5"

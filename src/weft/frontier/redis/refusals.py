@@ -87,9 +87,10 @@ def problems(about: dict[str, Any], *, cluster: bool) -> list[str]:
         found.append(f"it is Redis {version}; Weft needs {'.'.join(map(str, OLDEST))} or newer, or Valkey")
     if about.get("role") == "slave":
         found.append("it is a read-only replica; give the address of its primary, or redis+sentinel://")
-    if about.get("redis_mode") == "sentinel":
+    mode = about.get("redis_mode") or about.get("server_mode")  # the latter is Valkey's word
+    if mode == "sentinel":
         found.append("it is a sentinel; write the address as redis+sentinel://HOST:PORT/SERVICE")
-    if about.get("redis_mode") == "cluster" and not cluster:
+    if mode == "cluster" and not cluster:
         found.append("it is a node of a cluster; write the address as redis+cluster://")
     policy = str(about.get("maxmemory_policy", "noeviction"))
     if policy.startswith("allkeys") and int(about.get("maxmemory", 0)):

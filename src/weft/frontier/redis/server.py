@@ -139,7 +139,7 @@ class Server:
         return await self._client.execute_command(*words)  # type: ignore[no-untyped-call]
 
     async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
-        wait, waited = _WAIT_SECONDS[0], False
+        wait, waited, cut = _WAIT_SECONDS[0], False, False
         try:
             while True:
                 try:
@@ -148,6 +148,9 @@ class Server:
                 except REFUSALS as error:
                     if not passes(error):
                         raise explained(self.place, error) from error
+                    if isinstance(error, refused.ConnectionError) and not cut:
+                        cut = True  # perhaps only this connection was: nothing to speak of
+                        continue
                     self._waiting += not waited
                     waited = True
                     self._say_away(error)
