@@ -38,7 +38,7 @@ JSON; the URL's scheme and host, where they are the lane's, are left out of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -170,7 +170,10 @@ def restored(record: str, lane: str) -> Request:
     return Request.from_record(scheme + lane + record[1:] if scheme else record)
 
 
-def admissible(request: Request, ranked: bool) -> tuple[str, str, int, str]:
-    """A request as the server admits it: fingerprint, lane, rank, record."""
-    lane = request.lane
-    return str(request.fingerprint), lane, -request.priority if ranked else 0, shortened(request, lane)
+def admissible(requests: Iterable[Request], ranked: bool) -> list[str | int]:
+    """Requests as the server admits them: fingerprint, lane, rank and record of each, one after the other."""
+    told: list[str | int] = []
+    for request in requests:
+        lane = request.lane
+        told += (str(request.fingerprint), lane, -request.priority if ranked else 0, shortened(request, lane))
+    return told

@@ -27,7 +27,7 @@ class RedisFrontier:
         self._questions = (f"{secrets.token_hex(4)}{number:x}" for number in itertools.count())
 
     async def put(self, requests: Sequence[Request]) -> int:
-        return await self._crawl.operate("put", [admissible(each, self._crawl.ranked) for each in requests], int)
+        return await self._crawl.operate("put", admissible(requests, self._crawl.ranked), int)
 
     async def lease(self, limit: int, worker: str) -> list[Lease]:
         given = await self._crawl.operate("lease", [limit, worker, next(self._questions)], list[_Given])
@@ -75,7 +75,7 @@ def _told(outcome: Outcome, ranked: bool) -> list[Any]:
     delay, cap = (outcome.pace.delay, outcome.pace.limit) if outcome.pace else (False, False)
     head = [outcome.lease.id, "", False, delay, cap]
     if isinstance(outcome, Done | Dead):
-        children = [admissible(child, ranked) for child in outcome.children]
+        children = admissible(outcome.children, ranked)
         items = [item.decode() for item in outcome.items]
         body: list[Any] = [str(outcome.lease.fingerprint), children, items, outcome.status]
         if isinstance(outcome, Done):

@@ -108,10 +108,7 @@ class RedisMover:
             case DeadBatch():
                 await self._fill("dead", [_filled_dead(each) for each in batch.dead])
             case ItemBatch():
-                moved = [
-                    [each.position, str(each.fingerprint), each.number, each.json.decode()] for each in batch.items
-                ]
-                await self._fill("items", moved)
+                await self._fill("items", [_filled_item(each) for each in batch.items])
             case HistoryBatch():
                 history = [msgspec.structs.astuple(each) for each in batch.done]
                 digest = xxhash.xxh3_128_hexdigest(str([each.fingerprint for each in batch.done]).encode())
@@ -190,7 +187,7 @@ def _filled_dead(moved: MovedDead) -> list[Any]:
 
 
 def _filled_item(moved: MovedItem) -> list[Any]:
-    return [moved.position, str(moved.fingerprint), moved.number, moved.json.decode()]
+    return [moved.position, str(moved.fingerprint), str(moved.number), moved.json.decode()]
 
 
 def _batches(entries: list[T]) -> list[list[T]]:

@@ -99,7 +99,7 @@ class RedisFeed:
         return found
 
     async def accept(self, requests: Sequence[Request], entries: Sequence[bytes], refused: Sequence[bytes]) -> int:
-        admitted = [admissible(each, self._crawl.ranked) for each in requests]
+        admitted = admissible(requests, self._crawl.ranked)
         asked = [self._key, self._refused, admitted, len(entries)]
         return await self._crawl.operate("feed", asked, int, *entries, *refused)
 

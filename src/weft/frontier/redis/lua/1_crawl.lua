@@ -17,7 +17,8 @@ local function open(prefix, now, rules)
   end
   local crawl = {
     prefix = prefix, rules = rules, tally = unpacked(tally), lanes = {}, was = {}, fresh = {},
-    ready = prefix .. 'ready', leases = prefix .. 'leases', deadlines = prefix .. 'deadlines',
+    kept = prefix .. 'lanes', ready = prefix .. 'ready', queue = prefix .. 'queue:', back = prefix .. 'back:',
+    leases = prefix .. 'leases', deadlines = prefix .. 'deadlines', sets = prefix .. 'seen:',
   }
   if now == '' then
     local time = call('TIME')
@@ -41,6 +42,14 @@ local function count(crawl, name, by)
   return crawl.tally[index]
 end
 
+-- A number above all before it, and above those that a server may have given out and forgotten since (by a power cut,
+-- or because a replica that was behind took over): at least the time in microseconds.
+local function next_number(crawl, name)
+  local index = TALLY[name]
+  crawl.tally[index] = math.max(crawl.tally[index] + 1, math.floor(crawl.now * 1000000))
+  return crawl.tally[index]
+end
+
 -- When a lane that can give something is due; false for one that can't. These, and no others, are in ``ready``.
 local function ready_at(lane)
   return lane[PENDING] > 0 and (lane[CAP] == 0 or lane[ACTIVE] < lane[CAP]) and lane[DUE]
@@ -49,7 +58,7 @@ end
 local function lane_of(crawl, name)
   local lane = crawl.lanes[name]
   if not lane then
-    local kept = call('HGET', crawl.prefix .. 'lanes', name)
+    local kept = call('HGET', crawl.kept, name)
     if kept then
       lane = unpacked(kept)
       crawl.was[name] = ready_at(lane)
@@ -73,7 +82,7 @@ end
 
 local function save(crawl)
   for name, entries in pairs(crawl.fresh) do
-    call_many(crawl.tally[TALLY.lifo] == 1 and 'LPUSH' or 'RPUSH', crawl.prefix .. 'queue:' .. name, entries)
+    call_many(crawl.tally[TALLY.lifo] == 1 and 'LPUSH' or 'RPUSH', crawl.queue .. name, entries)
   end
   local kept, due, idle = {}, {}, {}
   for name, lane in pairs(crawl.lanes) do
@@ -87,7 +96,7 @@ local function save(crawl)
       idle[#idle + 1] = name
     end
   end
-  call_many('HSET', crawl.prefix .. 'lanes', kept)
+  call_many('HSET', crawl.kept, kept)
   call_many('ZADD', crawl.ready, due)
   call_many('ZREM', crawl.ready, idle)
   crawl.lanes, crawl.was, crawl.fresh = {}, {}, {}

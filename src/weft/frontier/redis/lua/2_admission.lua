@@ -24,7 +24,7 @@ end
 local function split(crawl)
   local buckets = crawl.tally[TALLY.buckets]
   local level = level_of(buckets)
-  local from, to = crawl.prefix .. 'seen:' .. format('%d', buckets - level), crawl.prefix .. 'seen:' .. format('%d', buckets)
+  local from, to = crawl.sets .. buckets - level, crawl.sets .. buckets
   local moving = {}
   for _, fingerprint in ipairs(call('SMEMBERS', from)) do
     if bucket_of(fingerprint, buckets + 1, level_of(buckets + 1)) == buckets then
@@ -42,8 +42,7 @@ local function remember(crawl, fingerprint)
   if buckets ~= crawl.known_buckets then
     crawl.known_buckets, crawl.level = buckets, level_of(buckets)
   end
-  local key = crawl.prefix .. 'seen:' .. format('%d', bucket_of(fingerprint, buckets, crawl.level))
-  if call('SADD', key, fingerprint) == 0 then
+  if call('SADD', crawl.sets .. bucket_of(fingerprint, buckets, crawl.level), fingerprint) == 0 then
     return false
   end
   if count(crawl, 'seen', 1) > buckets * FULL then
@@ -61,30 +60,22 @@ end
 local function put_back(crawl, name, rank, seq, attempt, losses, record)
   local lane = lane_of(crawl, name)
   local member = format('%s %d %d %s', place(crawl, seq), attempt, losses, record)
-  call('ZADD', crawl.prefix .. 'back:' .. name, rank, member)
+  call('ZADD', crawl.back .. name, rank, member)
   lane[BACK] = lane[BACK] + 1
   lane[PENDING] = lane[PENDING] + 1
   count(crawl, 'pending', 1)
 end
 
--- request: fingerprint, lane, rank, record
-local function admit(crawl, request)
-  local name, most = request[2], crawl.rules.max_per_lane
-  local lane
-  if most > 0 then
-    lane = lane_of(crawl, name)
-    if lane[TOTAL] >= most then
-      return 0
-    end
-  end
-  if not remember(crawl, request[1]) then
+local function admit(crawl, fingerprint, name, rank, record)
+  local most = crawl.rules.max_per_lane
+  if most > 0 and lane_of(crawl, name)[TOTAL] >= most or not remember(crawl, fingerprint) then
     return 0
   end
-  lane = lane or lane_of(crawl, name)
+  local lane = lane_of(crawl, name)
   lane[TOTAL] = lane[TOTAL] + 1
   local seq = count(crawl, 'seq', 1)
-  if request[3] ~= 0 then
-    put_back(crawl, name, request[3], seq, 0, 0, request[4])
+  if rank ~= 0 then
+    put_back(crawl, name, rank, seq, 0, 0, record)
     return 1
   end
   local fresh = crawl.fresh[name]
@@ -92,17 +83,19 @@ local function admit(crawl, request)
     fresh = {}
     crawl.fresh[name] = fresh
   end
-  fresh[#fresh + 1] = format('%d ', seq) .. request[4]
+  fresh[#fresh + 1] = seq .. ' ' .. record
   lane[PENDING] = lane[PENDING] + 1
   count(crawl, 'pending', 1)
   return 1
 end
 
+-- requests: fingerprint, lane, rank and record of each, one after the other; so many small tables are spared
 local function put(crawl, requests)
   local admitted = 0
   set_order(crawl, crawl.rules.lifo)
-  for _, request in ipairs(requests) do
-    admitted = admitted + admit(crawl, request)
+  for index = 1, #requests, 4 do
+    admitted = admitted
+      + admit(crawl, requests[index], requests[index + 1], requests[index + 2], requests[index + 3])
   end
   return admitted
 end

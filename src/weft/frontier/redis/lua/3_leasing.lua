@@ -55,14 +55,14 @@ end
 
 -- The first request of a lane: rank, seq, attempt, losses, record.
 local function take_first(crawl, name, lane)
-  local queue = crawl.prefix .. 'queue:' .. name
+  local queue = crawl.queue .. name
   if lane[BACK] > 0 then
-    local back = call('ZRANGE', crawl.prefix .. 'back:' .. name, 0, 0, 'WITHSCORES')
+    local back = call('ZRANGE', crawl.back .. name, 0, 0, 'WITHSCORES')
     local fresh = call('LINDEX', queue, 0)
     local rank = tonumber(back[2])
     local order, attempt, losses, record = string.match(back[1], '^(%d+) (%d+) (%d+) (.*)$')
     if not fresh or rank < 0 or (rank == 0 and order < place(crawl, parsed(fresh))) then
-      call('ZREM', crawl.prefix .. 'back:' .. name, back[1])
+      call('ZREM', crawl.back .. name, back[1])
       lane[BACK] = lane[BACK] - 1
       local seq = tonumber(order)
       return rank, crawl.tally[TALLY.lifo] == 1 and 1e15 - seq or seq, tonumber(attempt), tonumber(losses), record
@@ -78,7 +78,7 @@ local function take(crawl, name, room, worker, taken)
   for _ = 1, room do
     local rank, seq, attempt, losses, record = take_first(crawl, name, lane)
     taken[#taken + 1] = {
-      count(crawl, 'lease', 1), { name, rank, seq, attempt + 1, losses, record, worker, start },
+      next_number(crawl, 'lease'), { name, rank, seq, attempt + 1, losses, record, worker, start },
     }
   end
   lane[PENDING] = lane[PENDING] - room

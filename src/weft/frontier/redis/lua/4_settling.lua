@@ -8,22 +8,23 @@
 
 local HISTORY = 5000 -- settled batches whose pages' ends are remembered in detail
 
-local function store_items(crawl, fingerprint, items, first)
+-- ``died`` is the lease of a page that died: it may be revived and die again, so its items are told apart by it.
+local function store_items(crawl, fingerprint, items, died)
   for index, item in ipairs(items) do
-    local position = count(crawl, 'position', 1)
-    local number = first < 0 and first - (index - 1) or index - 1
-    call('XADD', crawl.prefix .. 'outbox', format('%d-0', position), 'f', fingerprint, 'n', number, 'j', item)
+    local number = died and format('-%.0f%03d', died, index - 1) or index - 1
+    local position = format('%.0f-0', next_number(crawl, 'position'))
+    call('XADD', crawl.prefix .. 'outbox', position, 'f', fingerprint, 'n', number, 'j', item)
   end
   count(crawl, 'items', #items)
 end
 
 local function finish(crawl, outcome, lease)
   put(crawl, outcome[7])
-  store_items(crawl, outcome[6], outcome[8], 0)
+  store_items(crawl, outcome[6], outcome[8])
   count(crawl, 'done', 1)
   count(crawl, 'bytes', outcome[10])
   local history = crawl.history
-  history[#history + 1] = { outcome[6], crawl.now, outcome[9], outcome[10], #outcome[7], #outcome[8], outcome[11] }
+  history[#history + 1] = { outcome[6], crawl.now, outcome[9], outcome[10], #outcome[7] / 4, #outcome[8], outcome[11] }
 end
 
 local function give_back(crawl, outcome, lease)
@@ -39,8 +40,7 @@ end
 
 local function give_up(crawl, outcome, lease)
   put(crawl, outcome[7])
-  -- A page is done once, but may die and be revived many times: its items then are told apart by the lease.
-  store_items(crawl, outcome[6], outcome[8], -outcome[1] * 1000)
+  store_items(crawl, outcome[6], outcome[8], outcome[1])
   bury(crawl, lease, outcome[10], outcome[11], outcome[12], outcome[9])
 end
 

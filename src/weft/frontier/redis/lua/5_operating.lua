@@ -11,7 +11,7 @@ end
 
 local function pin(crawl, asked)
   local name, delay = asked[1], asked[2]
-  local known = call('HEXISTS', crawl.prefix .. 'lanes', name) == 1
+  local known = call('HEXISTS', crawl.kept, name) == 1
   if not delay and not known then
     return
   end

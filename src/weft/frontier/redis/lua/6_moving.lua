@@ -19,14 +19,14 @@ end
 
 -- Behind all that are in the lane's queue, if that is its place.
 local function append(crawl, name, seq, record)
-  local fresh, queue = crawl.fresh[name], crawl.prefix .. 'queue:' .. name
+  local fresh, queue = crawl.fresh[name], crawl.queue .. name
   local last = fresh and fresh[#fresh] or call('LINDEX', queue, -1)
   if last and place(crawl, parsed(last)) >= place(crawl, seq) then
     return false
   end
   fresh = fresh or {}
   crawl.fresh[name] = fresh
-  fresh[#fresh + 1] = format('%d ', seq) .. record
+  fresh[#fresh + 1] = seq .. ' ' .. record
   local lane = lane_of(crawl, name)
   lane[PENDING] = lane[PENDING] + 1
   count(crawl, 'pending', 1)
@@ -50,7 +50,7 @@ local function fill_requests(crawl, batch)
   end
   -- Appended in the order of the lane, whatever the crawl's own.
   for name, entries in pairs(crawl.fresh) do
-    call_many('RPUSH', crawl.prefix .. 'queue:' .. name, entries)
+    call_many('RPUSH', crawl.queue .. name, entries)
   end
   crawl.fresh = {}
 end
@@ -68,7 +68,7 @@ local function fill_items(crawl, items)
   for _, moved in ipairs(items) do
     if moved[1] > crawl.tally[TALLY.position] then
       crawl.tally[TALLY.position] = moved[1]
-      call('XADD', crawl.prefix .. 'outbox', format('%d-0', moved[1]), 'f', moved[2], 'n', moved[3], 'j', moved[4])
+      call('XADD', crawl.prefix .. 'outbox', format('%.0f-0', moved[1]), 'f', moved[2], 'n', moved[3], 'j', moved[4])
     end
   end
 end
