@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.frontier.redis_crawls import crawl_at, done
+
 from weft.testing.frontier_store import numbers
 from weft.testing.servers import RedisServer
 

@@ -28,10 +28,9 @@ class Lane(msgspec.Struct, frozen=True, array_like=True):
 class Leased(msgspec.Struct, frozen=True, array_like=True):
     lane: str
     rank: int
-    seq: int
     attempt: int
     losses: int
-    record: str
+    entry: str
     worker: str
     start: float
 
@@ -39,10 +38,9 @@ class Leased(msgspec.Struct, frozen=True, array_like=True):
 class Delayed(msgspec.Struct, frozen=True, array_like=True):
     lane: str
     rank: int
-    seq: int
     attempt: int
     losses: int
-    record: str
+    entry: str
     reason: str
 
 
@@ -50,7 +48,7 @@ class Buried(msgspec.Struct, frozen=True, array_like=True):
     lane: str
     rank: int
     attempt: int
-    record: str
+    entry: str
     at: float
     kind: str
     reason: str
@@ -58,11 +56,11 @@ class Buried(msgspec.Struct, frozen=True, array_like=True):
     status: int
 
 
-class Ended(msgspec.Struct, frozen=True, array_like=True):
+class Ended(msgspec.Struct, frozen=True):
     """What is remembered of a page that was done."""
 
-    fingerprint: str
     at: float
+    fingerprint: str
     status: int
     size: int
     links: int
@@ -74,10 +72,14 @@ class Queued(msgspec.Struct, frozen=True):
     """A request that waits in its lane."""
 
     rank: int
-    seq: int
     attempt: int
     losses: int
-    record: str
+    entry: str
+
+
+def seq_of(entry: str) -> int:
+    """The number of a request, by its entry."""
+    return int(entry.partition(" ")[0])
 
 
 async def walk_lanes(crawl: RedisCrawl) -> AsyncIterator[tuple[str, Lane]]:
@@ -89,17 +91,15 @@ async def walk_lanes(crawl: RedisCrawl) -> AsyncIterator[tuple[str, Lane]]:
                 yield name.decode(), msgspec.msgpack.decode(kept, type=Lane)
 
 
-async def walk_queue(crawl: RedisCrawl, lane: str, lifo: bool) -> AsyncIterator[Queued]:
+async def walk_queue(crawl: RedisCrawl, lane: str) -> AsyncIterator[Queued]:
     """The requests that wait in a lane, in no order."""
     async for found in scanned(crawl.server, "ZSCAN", crawl.key(f"back:{lane}")):
         for member, rank in found:
-            place, attempt, losses, record = member.decode().split(" ", 3)
-            seq = 10**15 - int(place) if lifo else int(place)
-            yield Queued(int(float(rank)), seq, int(attempt), int(losses), record)
+            _, attempt, losses, entry = member.decode().split(" ", 3)
+            yield Queued(int(float(rank)), int(attempt), int(losses), entry)
     async for entries in listed(crawl.server, crawl.key(f"queue:{lane}")):
-        for entry in entries:
-            number, _, record = entry.decode().partition(" ")
-            yield Queued(0, int(number), 0, 0, record)
+        for fresh in entries:
+            yield Queued(0, 0, 0, fresh.decode())
 
 
 async def walk_delayed(crawl: RedisCrawl) -> AsyncIterator[tuple[Delayed, float]]:
@@ -119,12 +119,13 @@ async def walk_dead(crawl: RedisCrawl) -> AsyncIterator[tuple[int, Buried]]:
                 yield int(seq), msgspec.msgpack.decode(kept, type=Buried)
 
 
-async def walk_history(crawl: RedisCrawl) -> AsyncIterator[Ended]:
+async def walk_history(crawl: RedisCrawl) -> AsyncIterator[list[Ended]]:
+    """How pages were done, by the batches in which they were settled."""
     async for found in streamed(crawl.server, crawl.key("history")):
         for _, fields in found:
-            (kept,) = fields.values() if isinstance(fields, dict) else fields[1::2]
-            for ended in msgspec.msgpack.decode(kept, type=list[Ended]):
-                yield ended
+            kept = texts(fields)
+            at, pages = float(kept["at"]), msgspec.msgpack.decode(kept["pages"])
+            yield [Ended(at, *pages[first : first + 6]) for first in range(0, len(pages), 6)]
 
 
 async def walk_items(crawl: RedisCrawl) -> AsyncIterator[tuple[int, int, int, bytes]]:

@@ -8,14 +8,14 @@ crawl: see ADR 0006. ``N`` numbers the crawls of that name; keys begin with ``we
     seen:0 …      SETs    every fingerprint ever admitted, in sets small enough to be arrays of integers
     lanes         HASH    host → due, delay, cap, pending, active, total, held, reason, pinned, in back
     ready         ZSET    the lanes that can give something, by the time they are due
-    queue:LANE    LIST    "seq record": what was never out, in the order of the crawl
-    back:LANE     ZSET    by rank, "place attempt losses record": what was out before, or has a priority
+    queue:LANE    LIST    entries, "seq record": what was never out, in the order of the crawl
+    back:LANE     ZSET    by rank, "place attempt losses entry": what was out before, or has a priority
     delayed       ZSET    by due time: retries that wait for it
-    leases        HASH    id → lane, rank, seq, attempt, losses, record, worker, start
+    leases        HASH    id → lane, rank, attempt, losses, entry, worker, start
     deadlines     ZSET    lease ids by deadline
     asked         HASH    worker → its last question and the leases it got, should the answer get lost
     dead          HASH    seq → the request, when and why it was given up
-    history       STREAM  how the latest pages were done; capped
+    history       STREAM  how the latest pages were done, an entry a batch; capped
     outbox        STREAM  position → item; fingerprint and number make its id
     cursors       HASH    sink → "position state"
     memo          HASH    key → "until value": robots.txt and the like
@@ -164,8 +164,9 @@ def shortened(request: Request, lane: str) -> str:
     return record
 
 
-def restored(record: str, lane: str) -> Request:
-    """The request that was stored in a lane."""
+def restored(entry: str, lane: str) -> Request:
+    """The request of an entry in a lane."""
+    record = entry[entry.index(" ") + 1 :]
     scheme = _SCHEMES.get(record[0])
     return Request.from_record(scheme + lane + record[1:] if scheme else record)
 

@@ -14,7 +14,7 @@ from weft.clock import Clock, SystemClock
 from weft.frontier.redis.crawl import RedisCrawl, admissible, restored
 from weft.model import Counts, Dead, Done, Lease, Outcome, Request
 
-_Given = tuple[int, str, int, float, float, str]  # id, lane, attempt, wait, deadline, record
+_FIELDS = 5  # of a lease as the server tells it: id, lane, attempt, wait, entry
 
 
 class RedisFrontier:
@@ -30,14 +30,16 @@ class RedisFrontier:
         return await self._crawl.operate("put", admissible(requests, self._crawl.ranked), int)
 
     async def lease(self, limit: int, worker: str) -> list[Lease]:
-        given = await self._crawl.operate("lease", [limit, worker, next(self._questions)], list[_Given])
-        return [_lease(*each) for each in given]
+        told = await self._crawl.operate("lease", [limit, worker, next(self._questions)], list[Any])
+        return [_lease(told[0], *told[first : first + _FIELDS]) for first in range(1, len(told), _FIELDS)]
 
     async def extend(self, leases: Sequence[Lease]) -> set[int]:
-        return await self._crawl.operate("extend", [lease.id for lease in leases], set[int])
+        lost = await self._crawl.operate("extend", [str(lease.id) for lease in leases], set[str])
+        return {int(number) for number in lost}
 
     async def settle(self, outcomes: Sequence[Outcome]) -> set[int]:
-        return await self._crawl.operate("settle", self._told(outcomes), set[int])
+        lost = await self._crawl.operate("settle", self._told(outcomes), set[str])
+        return {int(number) for number in lost}
 
     async def hold(self, lane: str, seconds: float, reason: str) -> None:
         await self._crawl.operate("hold", [lane, seconds, reason], bool)
@@ -62,10 +64,10 @@ class RedisFrontier:
         return now
 
 
-def _lease(number: int, lane: str, attempt: int, wait: float, deadline: float, record: str) -> Lease:
-    request = restored(record, lane)
+def _lease(deadline: float, number: str, lane: str, attempt: int, wait: float, entry: str) -> Lease:
+    request = restored(entry, lane)
     return Lease(
-        id=number, fingerprint=request.fingerprint, lane=lane, request=request, attempt=attempt, wait=wait,
+        id=int(number), fingerprint=request.fingerprint, lane=lane, request=request, attempt=attempt, wait=wait,
         deadline=deadline,
     )  # fmt: skip
 
@@ -73,7 +75,7 @@ def _lease(number: int, lane: str, attempt: int, wait: float, deadline: float, r
 def _told(outcome: Outcome, ranked: bool) -> list[Any]:
     """See ``lua/4_settling.lua``; the moment of the touch is still to be filled in."""
     delay, cap = (outcome.pace.delay, outcome.pace.limit) if outcome.pace else (False, False)
-    head = [outcome.lease.id, "", False, delay, cap]
+    head: list[Any] = [str(outcome.lease.id), "", False, delay, cap]
     if isinstance(outcome, Done | Dead):
         children = admissible(outcome.children, ranked)
         items = [item.decode() for item in outcome.items]

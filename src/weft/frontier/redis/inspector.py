@@ -8,7 +8,7 @@ from collections import Counter
 import msgspec
 
 from weft.frontier.base import DeadLetter, LaneState, Trace
-from weft.frontier.redis.contents import Leased, walk_dead, walk_delayed, walk_history, walk_lanes, walk_queue
+from weft.frontier.redis.contents import Leased, seq_of, walk_dead, walk_delayed, walk_history, walk_lanes, walk_queue
 from weft.frontier.redis.crawl import RedisCrawl, restored
 from weft.frontier.redis.scan import scanned
 from weft.model import Pace, Request
@@ -53,7 +53,7 @@ class RedisInspector:
         found.sort(key=lambda pair: (-pair[1].at, -pair[0]))
         return [
             DeadLetter(
-                request=restored(each.record, each.lane), kind=each.kind, reason=each.reason, detail=each.detail,
+                request=restored(each.entry, each.lane), kind=each.kind, reason=each.reason, detail=each.detail,
                 status=each.status, attempt=each.attempt, at=each.at,
             )
             for _, each in found[:limit]
@@ -77,7 +77,7 @@ class RedisInspector:
         chosen = [
             str(seq)
             async for seq, each in walk_dead(self._crawl)
-            if kind in ("", each.kind) and url in ("", restored(each.record, each.lane).url)
+            if kind in ("", each.kind) and url in ("", restored(each.entry, each.lane).url)
         ]
         revived = 0
         for first in range(0, len(chosen), _AT_ONCE):
@@ -86,7 +86,7 @@ class RedisInspector:
 
     async def _trace_dead(self, fingerprint: int) -> Trace | None:
         async for _, each in walk_dead(self._crawl):
-            request = _if_known(each.record, each.lane, fingerprint)
+            request = _if_known(each.entry, each.lane, fingerprint)
             if request:
                 return Trace(
                     state="dead", request=request, attempt=each.attempt, lane=each.lane, at=each.at,
@@ -98,7 +98,7 @@ class RedisInspector:
         async for found in scanned(self._crawl.server, "HSCAN", self._crawl.key("leases")):
             for number, kept in found:
                 each = msgspec.msgpack.decode(kept, type=Leased)
-                request = _if_known(each.record, each.lane, fingerprint)
+                request = _if_known(each.entry, each.lane, fingerprint)
                 if request:
                     deadline = await self._crawl.read("ZSCORE", self._crawl.key("deadlines"), number)
                     return Trace(
@@ -109,7 +109,7 @@ class RedisInspector:
 
     async def _trace_delayed(self, fingerprint: int) -> Trace | None:
         async for each, due in walk_delayed(self._crawl):
-            request = _if_known(each.record, each.lane, fingerprint)
+            request = _if_known(each.entry, each.lane, fingerprint)
             if request:
                 return Trace(
                     state="delayed", request=request, attempt=each.attempt, lane=each.lane, due=due, reason=each.reason
@@ -117,12 +117,13 @@ class RedisInspector:
         return None
 
     async def _trace_done(self, fingerprint: int) -> Trace | None:
-        async for each in walk_history(self._crawl):
-            if each.fingerprint == str(fingerprint):
-                return Trace(
-                    state="done", at=each.at, status=each.status, size=each.size, links=each.links, items=each.items,
-                    reason=each.note,
-                )  # fmt: skip
+        async for ended in walk_history(self._crawl):
+            for each in ended:
+                if each.fingerprint == str(fingerprint):
+                    return Trace(
+                        state="done", at=each.at, status=each.status, size=each.size, links=each.links,
+                        items=each.items, reason=each.note,
+                    )  # fmt: skip
         return None
 
     async def _trace_pending(self, fingerprint: int, lifo: bool) -> Trace | None:
@@ -130,15 +131,15 @@ class RedisInspector:
         async for name, lane in walk_lanes(self._crawl):
             if not lane.pending:
                 continue
-            waiting = [each async for each in walk_queue(self._crawl, name, lifo)]
-            found = next((each for each in waiting if _if_known(each.record, name, fingerprint)), None)
+            waiting = [each async for each in walk_queue(self._crawl, name)]
+            found = next((each for each in waiting if _if_known(each.entry, name, fingerprint)), None)
             if found is not None:
                 direction = -1 if lifo else 1
-                place = (found.rank, direction * found.seq)
+                place = (found.rank, direction * seq_of(found.entry))
                 return Trace(
-                    state="pending", request=restored(found.record, name), attempt=found.attempt, lane=name,
+                    state="pending", request=restored(found.entry, name), attempt=found.attempt, lane=name,
                     due=lane.due, reason=lane.reason if lane.held > now else "",
-                    ahead=sum((each.rank, direction * each.seq) < place for each in waiting),
+                    ahead=sum((each.rank, direction * seq_of(each.entry)) < place for each in waiting),
                 )  # fmt: skip
         return None
 
@@ -150,6 +151,6 @@ def bucket_of(fingerprint: int, buckets: int) -> int:
     return bucket if bucket < buckets else bucket - level
 
 
-def _if_known(record: str, lane: str, fingerprint: int) -> Request | None:
-    request = restored(record, lane)
+def _if_known(entry: str, lane: str, fingerprint: int) -> Request | None:
+    request = restored(entry, lane)
     return request if request.fingerprint == fingerprint else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
@@ -26,6 +27,7 @@ from weft.frontier.moving import (
 )
 from weft.frontier.redis.contents import (
     Lane,
+    seq_of,
     walk_dead,
     walk_delayed,
     walk_history,
@@ -69,7 +71,7 @@ class RedisMover:
             yield DeadBatch(dead)
         async for items in _gathered(walk_items(crawl)):
             yield ItemBatch([MovedItem(*each) for each in items])
-        async for ended in _gathered(walk_history(crawl)):
+        async for ended in walk_history(crawl):
             yield HistoryBatch(
                 [
                     MovedDone(
@@ -110,9 +112,9 @@ class RedisMover:
             case ItemBatch():
                 await self._fill("items", [_filled_item(each) for each in batch.items])
             case HistoryBatch():
-                history = [msgspec.structs.astuple(each) for each in batch.done]
-                digest = xxhash.xxh3_128_hexdigest(str([each.fingerprint for each in batch.done]).encode())
-                await self._fill("history", [digest, [[str(fingerprint), *rest] for fingerprint, *rest in history]])
+                for moment in _moments(batch.done):
+                    digest = xxhash.xxh3_128_hexdigest(str([each.fingerprint for each in moment]).encode())
+                    await self._fill("history", [digest, moment[0].ago, _filled_history(moment)])
             case Rest():
                 await self._fill_rest(batch)
 
@@ -132,32 +134,33 @@ class RedisMover:
 
     async def _waiting(self, lane: str, direction: int) -> list[MovedRequest]:
         """The requests of a lane, in its order."""
-        found = {each.seq: each async for each in walk_queue(self._crawl, lane, direction < 0)}
+        found = {seq_of(each.entry): each async for each in walk_queue(self._crawl, lane)}
         moved = [
             MovedRequest(
-                fingerprint=restored(each.record, lane).fingerprint, lane=lane, rank=each.rank,
-                seq=direction * each.seq, attempt=each.attempt, losses=each.losses,
-                record=restored(each.record, lane).record().decode(),
+                fingerprint=restored(each.entry, lane).fingerprint, lane=lane, rank=each.rank,
+                seq=direction * seq, attempt=each.attempt, losses=each.losses,
+                record=restored(each.entry, lane).record().decode(),
             )
-            for each in found.values()
+            for seq, each in found.items()
         ]  # fmt: skip
         return sorted(moved, key=lambda each: (each.rank, each.seq))
 
     async def _delayed(self, now: float, direction: int) -> AsyncIterator[MovedRequest]:
         seen: set[int] = set()
         async for each, due in walk_delayed(self._crawl):
-            if each.seq not in seen:
-                seen.add(each.seq)
-                request = restored(each.record, each.lane)
+            seq = seq_of(each.entry)
+            if seq not in seen:
+                seen.add(seq)
+                request = restored(each.entry, each.lane)
                 yield MovedRequest(
-                    fingerprint=request.fingerprint, lane=each.lane, rank=each.rank, seq=direction * each.seq,
+                    fingerprint=request.fingerprint, lane=each.lane, rank=each.rank, seq=direction * seq,
                     attempt=each.attempt, losses=each.losses, record=request.record().decode(),
                     wait=max(0.0, due - now), reason=each.reason,
                 )  # fmt: skip
 
     async def _dead(self, now: float, direction: int) -> AsyncIterator[MovedDead]:
         async for seq, each in walk_dead(self._crawl):
-            request = restored(each.record, each.lane)
+            request = restored(each.entry, each.lane)
             yield MovedDead(
                 fingerprint=request.fingerprint, lane=each.lane, rank=each.rank, seq=direction * seq,
                 attempt=each.attempt, record=request.record().decode(), ago=now - each.at, kind=each.kind,
@@ -173,17 +176,31 @@ def _moved_lane(name: str, lane: Lane, now: float) -> MovedLane:
 
 
 def _filled_request(moved: MovedRequest) -> list[Any]:
-    record = shortened(Request.from_record(moved.record), moved.lane)
     wait = False if moved.wait is None else moved.wait
-    return [moved.lane, moved.rank, abs(moved.seq), moved.attempt, moved.losses, record, moved.reason, wait]
+    return [moved.lane, moved.rank, moved.attempt, moved.losses, _entry(moved), moved.reason, wait]
 
 
 def _filled_dead(moved: MovedDead) -> list[Any]:
-    record = shortened(Request.from_record(moved.record), moved.lane)
     return [
-        abs(moved.seq), moved.lane, moved.rank, moved.attempt, record, moved.ago, moved.kind, moved.reason,
-        moved.detail, moved.status,
+        moved.lane, moved.rank, moved.attempt, _entry(moved), moved.ago, moved.kind, moved.reason, moved.detail,
+        moved.status,
     ]  # fmt: skip
+
+
+def _entry(moved: MovedRequest | MovedDead) -> str:
+    return f"{abs(moved.seq)} {shortened(Request.from_record(moved.record), moved.lane)}"
+
+
+def _moments(done: list[MovedDone]) -> list[list[MovedDone]]:
+    """Pages that were settled together."""
+    return [list(moment) for _, moment in itertools.groupby(done, key=lambda each: each.ago)]
+
+
+def _filled_history(moment: list[MovedDone]) -> list[Any]:
+    told: list[Any] = []
+    for each in moment:
+        told += (str(each.fingerprint), each.status, each.size, each.links, each.items, each.note)
+    return told
 
 
 def _filled_item(moved: MovedItem) -> list[Any]:

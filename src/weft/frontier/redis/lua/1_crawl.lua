@@ -43,11 +43,12 @@ local function count(crawl, name, by)
 end
 
 -- A number above all before it, and above those that a server may have given out and forgotten since (by a power cut,
--- or because a replica that was behind took over): at least the time in microseconds.
+-- or because a replica that was behind took over): at least the time in microseconds. As text, since such long numbers
+-- are slow to write, and are written several times.
 local function next_number(crawl, name)
   local index = TALLY[name]
   crawl.tally[index] = math.max(crawl.tally[index] + 1, math.floor(crawl.now * 1000000))
-  return crawl.tally[index]
+  return format('%.0f', crawl.tally[index])
 end
 
 -- When a lane that can give something is due; false for one that can't. These, and no others, are in ``ready``.

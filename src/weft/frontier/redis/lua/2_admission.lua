@@ -56,10 +56,15 @@ local function place(crawl, seq)
   return format('%016.0f', crawl.tally[TALLY.lifo] == 1 and 1e15 - seq or seq)
 end
 
+-- An entry is a request's seq and its record: "17 s/articles/…".
+local function seq_of(entry)
+  return tonumber(string.match(entry, '^%d+'))
+end
+
 -- Into the lane, at its place: what has a rank of its own, or was out before.
-local function put_back(crawl, name, rank, seq, attempt, losses, record)
+local function put_back(crawl, name, rank, attempt, losses, entry)
   local lane = lane_of(crawl, name)
-  local member = format('%s %d %d %s', place(crawl, seq), attempt, losses, record)
+  local member = place(crawl, seq_of(entry)) .. ' ' .. attempt .. ' ' .. losses .. ' ' .. entry
   call('ZADD', crawl.back .. name, rank, member)
   lane[BACK] = lane[BACK] + 1
   lane[PENDING] = lane[PENDING] + 1
@@ -73,9 +78,9 @@ local function admit(crawl, fingerprint, name, rank, record)
   end
   local lane = lane_of(crawl, name)
   lane[TOTAL] = lane[TOTAL] + 1
-  local seq = count(crawl, 'seq', 1)
+  local entry = count(crawl, 'seq', 1) .. ' ' .. record
   if rank ~= 0 then
-    put_back(crawl, name, rank, seq, 0, 0, record)
+    put_back(crawl, name, rank, 0, 0, entry)
     return 1
   end
   local fresh = crawl.fresh[name]
@@ -83,7 +88,7 @@ local function admit(crawl, fingerprint, name, rank, record)
     fresh = {}
     crawl.fresh[name] = fresh
   end
-  fresh[#fresh + 1] = seq .. ' ' .. record
+  fresh[#fresh + 1] = entry
   lane[PENDING] = lane[PENDING] + 1
   count(crawl, 'pending', 1)
   return 1

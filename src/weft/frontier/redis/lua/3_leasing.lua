@@ -1,11 +1,11 @@
 -- Handing requests out, and ending the leases of those who never came back.
 
-local LANE, RANK, SEQ, ATTEMPT, LOSSES, RECORD, WORKER, START = 1, 2, 3, 4, 5, 6, 7, 8
+local LANE, RANK, ATTEMPT, LOSSES, ENTRY, WORKER, START = 1, 2, 3, 4, 5, 6, 7
 local AT_ONCE = 1000
 
 local function bury(crawl, lease, kind, reason, detail, status)
-  call('HSET', crawl.prefix .. 'dead', lease[SEQ], pack({
-    lease[LANE], lease[RANK], lease[ATTEMPT], lease[RECORD], crawl.now, kind, reason, detail, status,
+  call('HSET', crawl.prefix .. 'dead', seq_of(lease[ENTRY]), pack({
+    lease[LANE], lease[RANK], lease[ATTEMPT], lease[ENTRY], crawl.now, kind, reason, detail, status,
   }))
   count(crawl, 'dead', 1)
 end
@@ -19,7 +19,7 @@ local function end_lost(crawl)
       local lane = lane_of(crawl, lease[LANE])
       local losses = lease[LOSSES] + 1
       if losses < crawl.rules.max_losses then
-        put_back(crawl, lease[LANE], lease[RANK], lease[SEQ], lease[ATTEMPT], losses, lease[RECORD])
+        put_back(crawl, lease[LANE], lease[RANK], lease[ATTEMPT], losses, lease[ENTRY])
       else
         local reason = format('its worker was lost %d times while it had this page', losses)
         bury(crawl, lease, 'lost', reason, '', 0)
@@ -41,45 +41,48 @@ local function wake_delayed(crawl)
     local woken = call('ZRANGEBYSCORE', key, '-inf', crawl.now, 'LIMIT', 0, AT_ONCE)
     for _, kept in ipairs(woken) do
       local request = unpacked(kept)
-      put_back(crawl, request[LANE], request[RANK], request[SEQ], request[ATTEMPT], request[LOSSES], request[RECORD])
+      put_back(crawl, request[LANE], request[RANK], request[ATTEMPT], request[LOSSES], request[ENTRY])
     end
     call_many('ZREM', key, woken)
     count(crawl, 'delayed', -#woken)
   until #woken < AT_ONCE
 end
 
-local function parsed(entry)
-  local space = string.find(entry, ' ', 1, true)
-  return tonumber(string.sub(entry, 1, space - 1)), string.sub(entry, space + 1)
-end
-
--- The first request of a lane: rank, seq, attempt, losses, record.
+-- The first request of a lane: rank, attempt, losses, entry.
 local function take_first(crawl, name, lane)
   local queue = crawl.queue .. name
   if lane[BACK] > 0 then
     local back = call('ZRANGE', crawl.back .. name, 0, 0, 'WITHSCORES')
     local fresh = call('LINDEX', queue, 0)
     local rank = tonumber(back[2])
-    local order, attempt, losses, record = string.match(back[1], '^(%d+) (%d+) (%d+) (.*)$')
-    if not fresh or rank < 0 or (rank == 0 and order < place(crawl, parsed(fresh))) then
+    local order, attempt, losses, entry = string.match(back[1], '^(%d+) (%d+) (%d+) (.*)$')
+    if not fresh or rank < 0 or (rank == 0 and order < place(crawl, seq_of(fresh))) then
       call('ZREM', crawl.back .. name, back[1])
       lane[BACK] = lane[BACK] - 1
-      local seq = tonumber(order)
-      return rank, crawl.tally[TALLY.lifo] == 1 and 1e15 - seq or seq, tonumber(attempt), tonumber(losses), record
+      return rank, tonumber(attempt), tonumber(losses), entry
     end
   end
-  local seq, record = parsed(call('LPOP', queue))
-  return 0, seq, 0, 0, record
+  return 0, 0, 0, call('LPOP', queue)
 end
 
-local function take(crawl, name, room, worker, taken)
+-- What is handed out in one go: ids, leases and deadlines as they are stored, and as they are told.
+local function tell(crawl, told, id, lease)
+  local last = #told
+  told[last + 1], told[last + 2], told[last + 3] = id, lease[LANE], lease[ATTEMPT]
+  told[last + 4], told[last + 5] = math.max(0, lease[START] - crawl.now), lease[ENTRY]
+end
+
+local function take(crawl, name, room, worker, batch)
   local lane = lane_of(crawl, name)
   local start = math.max(lane[DUE], crawl.now)
   for _ = 1, room do
-    local rank, seq, attempt, losses, record = take_first(crawl, name, lane)
-    taken[#taken + 1] = {
-      next_number(crawl, 'lease'), { name, rank, seq, attempt + 1, losses, record, worker, start },
-    }
+    local rank, attempt, losses, entry = take_first(crawl, name, lane)
+    local id, given = next_number(crawl, 'lease'), { name, rank, attempt + 1, losses, entry, worker, start }
+    local last = #batch.leases
+    batch.ids[#batch.ids + 1] = id
+    batch.leases[last + 1], batch.leases[last + 2] = id, pack(given)
+    batch.deadlines[last + 1], batch.deadlines[last + 2] = batch.deadline, id
+    tell(crawl, batch.told, id, given)
   end
   lane[PENDING] = lane[PENDING] - room
   lane[ACTIVE] = lane[ACTIVE] + room
@@ -97,13 +100,13 @@ local function room_of(lane)
 end
 
 -- Each due lane gives one; the lanes without a delay share what is left, those with little first.
-local function choose(crawl, limit, worker)
+local function choose(crawl, limit, worker, batch)
   local due = call('ZRANGEBYSCORE', crawl.ready, '-inf', crawl.now + crawl.rules.ahead, 'LIMIT', 0, limit)
-  local taken, several = {}, {}
+  local several = {}
   for _, name in ipairs(due) do
     local room = room_of(lane_of(crawl, name))
-    if room == 1 then
-      take(crawl, name, 1, worker, taken)
+    if room == 1 or #due == limit then
+      take(crawl, name, 1, worker, batch)
     else
       several[#several + 1] = { room, name }
     end
@@ -111,45 +114,40 @@ local function choose(crawl, limit, worker)
   table.sort(several, function(one, other)
     return one[1] < other[1] or (one[1] == other[1] and one[2] < other[2])
   end)
-  local left = limit - #taken
+  local left = limit - #batch.ids
   for index, entry in ipairs(several) do
     local share = math.min(entry[1], math.ceil(left / (#several - index + 1)))
-    take(crawl, entry[2], share, worker, taken)
+    take(crawl, entry[2], share, worker, batch)
     left = left - share
   end
-  return taken
 end
 
-local function answer(crawl, id, lease)
-  local wait = math.max(0, lease[START] - crawl.now)
-  return { id, lease[LANE], lease[ATTEMPT], wait, crawl.now + crawl.rules.lease_seconds, lease[RECORD] }
-end
-
--- What a worker was given when it asked this very question before, and the answer got lost.
-local function given_before(crawl, worker, question)
+-- What a worker was told when it asked this very question before, and the answer got lost.
+local function told_before(crawl, worker, question, deadline)
   local kept = call('HGET', crawl.prefix .. 'asked', worker)
   local before = kept and unpacked(kept)
   if not before or before[1] ~= question then
     return nil
   end
-  local answers = {}
+  local told = { deadline }
   for _, id in ipairs(before[2]) do
     local lease = call('HGET', crawl.leases, id)
     if lease then
-      answers[#answers + 1] = answer(crawl, id, unpacked(lease))
-      call('ZADD', crawl.deadlines, crawl.now + crawl.rules.lease_seconds, id)
+      tell(crawl, told, id, unpacked(lease))
+      call('ZADD', crawl.deadlines, deadline, id)
     end
   end
-  return answers
+  return told
 end
 
+-- Answers with the deadline, and id, lane, attempt, wait and entry of each lease, one after the other.
 local function lease(crawl, asked)
   local limit, worker, question = asked[1], asked[2], asked[3]
-  local answers = given_before(crawl, worker, question)
-  if answers then
-    return answers
+  local deadline = crawl.now + crawl.rules.lease_seconds
+  local told = told_before(crawl, worker, question, deadline)
+  if told then
+    return told
   end
-  answers = {}
   end_lost(crawl)
   wake_delayed(crawl)
   save(crawl)
@@ -157,25 +155,18 @@ local function lease(crawl, asked)
     local tally = crawl.tally
     limit = math.min(limit, crawl.rules.max_pages - tally[TALLY.done] - tally[TALLY.dead] - tally[TALLY.leased])
   end
-  if limit <= 0 then
-    return answers
+  local batch = { ids = {}, leases = {}, deadlines = {}, deadline = format('%.6f', deadline), told = { deadline } }
+  if limit > 0 then
+    choose(crawl, limit, worker, batch)
   end
-  local ids, leases, deadlines, deadline = {}, {}, {}, crawl.now + crawl.rules.lease_seconds
-  for index, entry in ipairs(choose(crawl, limit, worker)) do
-    local id, given = entry[1], entry[2]
-    ids[index] = id
-    answers[index] = answer(crawl, id, given)
-    leases[2 * index - 1], leases[2 * index] = id, pack(given)
-    deadlines[2 * index - 1], deadlines[2 * index] = deadline, id
+  call_many('HSET', crawl.leases, batch.leases)
+  call_many('ZADD', crawl.deadlines, batch.deadlines)
+  count(crawl, 'pending', -#batch.ids)
+  count(crawl, 'leased', #batch.ids)
+  if #batch.ids > 0 then
+    call('HSET', crawl.prefix .. 'asked', worker, pack({ question, batch.ids }))
   end
-  call_many('HSET', crawl.leases, leases)
-  call_many('ZADD', crawl.deadlines, deadlines)
-  count(crawl, 'pending', -#ids)
-  count(crawl, 'leased', #ids)
-  if #ids > 0 then
-    call('HSET', crawl.prefix .. 'asked', worker, pack({ question, ids }))
-  end
-  return answers
+  return batch.told
 end
 
 local function extend(crawl, ids)

@@ -11,9 +11,8 @@ local HISTORY = 5000 -- settled batches whose pages' ends are remembered in deta
 -- ``died`` is the lease of a page that died: it may be revived and die again, so its items are told apart by it.
 local function store_items(crawl, fingerprint, items, died)
   for index, item in ipairs(items) do
-    local number = died and format('-%.0f%03d', died, index - 1) or index - 1
-    local position = format('%.0f-0', next_number(crawl, 'position'))
-    call('XADD', crawl.prefix .. 'outbox', position, 'f', fingerprint, 'n', number, 'j', item)
+    local number = died and format('-%s%03d', died, index - 1) or index - 1
+    call('XADD', crawl.prefix .. 'outbox', next_number(crawl, 'position') .. '-0', 'f', fingerprint, 'n', number, 'j', item)
   end
   count(crawl, 'items', #items)
 end
@@ -23,17 +22,18 @@ local function finish(crawl, outcome, lease)
   store_items(crawl, outcome[6], outcome[8])
   count(crawl, 'done', 1)
   count(crawl, 'bytes', outcome[10])
-  local history = crawl.history
-  history[#history + 1] = { outcome[6], crawl.now, outcome[9], outcome[10], #outcome[7] / 4, #outcome[8], outcome[11] }
+  local history, last = crawl.history, #crawl.history
+  history[last + 1], history[last + 2], history[last + 3] = outcome[6], outcome[9], outcome[10]
+  history[last + 4], history[last + 5], history[last + 6] = #outcome[7] / 4, #outcome[8], outcome[11]
 end
 
 local function give_back(crawl, outcome, lease)
   local after, attempt = outcome[6], lease[ATTEMPT] - 1 + (outcome[7] and 1 or 0)
   if after <= 0 then
-    put_back(crawl, lease[LANE], lease[RANK], lease[SEQ], attempt, lease[LOSSES], lease[RECORD])
+    put_back(crawl, lease[LANE], lease[RANK], attempt, lease[LOSSES], lease[ENTRY])
     return
   end
-  local kept = { lease[LANE], lease[RANK], lease[SEQ], attempt, lease[LOSSES], lease[RECORD], outcome[8] }
+  local kept = { lease[LANE], lease[RANK], attempt, lease[LOSSES], lease[ENTRY], outcome[8] }
   call('ZADD', crawl.prefix .. 'delayed', crawl.now + after, pack(kept))
   count(crawl, 'delayed', 1)
 end
@@ -63,9 +63,10 @@ local function release(crawl, released)
   end
 end
 
-local function write_history(crawl, pages)
+-- pages: fingerprint, status, size, links, items and note of each, one after the other
+local function write_history(crawl, pages, at)
   if #pages > 0 then
-    call('XADD', crawl.prefix .. 'history', 'MAXLEN', '~', HISTORY, '*', 'h', pack(pages))
+    call('XADD', crawl.prefix .. 'history', 'MAXLEN', '~', HISTORY, '*', 'at', format('%.6f', at), 'pages', pack(pages))
   end
 end
 
@@ -112,7 +113,7 @@ local function settle(crawl, outcomes)
   call_many('HDEL', crawl.leases, ids)
   call_many('ZREM', crawl.deadlines, ids)
   count(crawl, 'leased', -#ids)
-  write_history(crawl, crawl.history)
+  write_history(crawl, crawl.history, crawl.now)
   release(crawl, released)
   return lost
 end

@@ -44,7 +44,7 @@ local function revive(crawl, seqs)
     local kept = call('HGET', crawl.prefix .. 'dead', seq)
     if kept then
       local dead = unpacked(kept)
-      put_back(crawl, dead[1], dead[2], tonumber(seq), 0, 0, dead[4])
+      put_back(crawl, dead[1], dead[2], 0, 0, dead[4])
       call('HDEL', crawl.prefix .. 'dead', seq)
       count(crawl, 'dead', -1)
       revived = revived + 1

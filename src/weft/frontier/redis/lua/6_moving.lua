@@ -18,34 +18,34 @@ local function fill_lanes(crawl, lanes)
 end
 
 -- Behind all that are in the lane's queue, if that is its place.
-local function append(crawl, name, seq, record)
-  local fresh, queue = crawl.fresh[name], crawl.queue .. name
-  local last = fresh and fresh[#fresh] or call('LINDEX', queue, -1)
-  if last and place(crawl, parsed(last)) >= place(crawl, seq) then
+local function append(crawl, name, entry)
+  local fresh = crawl.fresh[name]
+  local last = fresh and fresh[#fresh] or call('LINDEX', crawl.queue .. name, -1)
+  if last and place(crawl, seq_of(last)) >= place(crawl, seq_of(entry)) then
     return false
   end
   fresh = fresh or {}
   crawl.fresh[name] = fresh
-  fresh[#fresh + 1] = seq .. ' ' .. record
+  fresh[#fresh + 1] = entry
   local lane = lane_of(crawl, name)
   lane[PENDING] = lane[PENDING] + 1
   count(crawl, 'pending', 1)
   return true
 end
 
--- whether the last in is the first out, and requests: lane, rank, seq, attempt, losses, record, reason, wait (false
--- if pending)
+-- whether the last in is the first out, and requests: lane, rank, attempt, losses, entry, reason, wait (false if
+-- pending)
 local function fill_requests(crawl, batch)
   set_order(crawl, batch[1])
   for _, moved in ipairs(batch[2]) do
-    local name, rank, seq, attempt, losses, record = moved[1], moved[2], moved[3], moved[4], moved[5], moved[6]
-    if call('SETBIT', crawl.prefix .. 'filled', seq, 1) == 1 then
+    local name, rank, attempt, losses, entry = moved[1], moved[2], moved[3], moved[4], moved[5]
+    if call('SETBIT', crawl.prefix .. 'filled', seq_of(entry), 1) == 1 then
       -- it is here
-    elseif moved[8] then
-      local kept = { name, rank, seq, attempt, losses, record, moved[7] }
-      count(crawl, 'delayed', call('ZADD', crawl.prefix .. 'delayed', crawl.now + moved[8], pack(kept)))
-    elseif rank ~= 0 or attempt ~= 0 or losses ~= 0 or not append(crawl, name, seq, record) then
-      put_back(crawl, name, rank, seq, attempt, losses, record)
+    elseif moved[7] then
+      local kept = { name, rank, attempt, losses, entry, moved[6] }
+      count(crawl, 'delayed', call('ZADD', crawl.prefix .. 'delayed', crawl.now + moved[7], pack(kept)))
+    elseif rank ~= 0 or attempt ~= 0 or losses ~= 0 or not append(crawl, name, entry) then
+      put_back(crawl, name, rank, attempt, losses, entry)
     end
   end
   -- Appended in the order of the lane, whatever the crawl's own.
@@ -55,11 +55,11 @@ local function fill_requests(crawl, batch)
   crawl.fresh = {}
 end
 
--- seq, lane, rank, attempt, record, ago, kind, reason, detail, status
+-- lane, rank, attempt, entry, ago, kind, reason, detail, status
 local function fill_dead(crawl, letters)
   for _, moved in ipairs(letters) do
-    local kept = { moved[2], moved[3], moved[4], moved[5], crawl.now - moved[6], moved[7], moved[8], moved[9], moved[10] }
-    count(crawl, 'dead', call('HSET', crawl.prefix .. 'dead', moved[1], pack(kept)))
+    moved[5] = crawl.now - moved[5]
+    count(crawl, 'dead', call('HSET', crawl.prefix .. 'dead', seq_of(moved[4]), pack(moved)))
   end
 end
 
@@ -73,15 +73,11 @@ local function fill_items(crawl, items)
   end
 end
 
--- the digest, and pages: fingerprint, ago, status, size, links, items, note
+-- the digest, how long ago, and the pages of one moment as ``write_history`` takes them
 local function fill_history(crawl, batch)
-  if call('SADD', crawl.prefix .. 'filled:history', batch[1]) == 0 then
-    return
+  if call('SADD', crawl.prefix .. 'filled:history', batch[1]) == 1 then
+    write_history(crawl, batch[3], crawl.now - batch[2])
   end
-  for _, moved in ipairs(batch[2]) do
-    moved[2] = crawl.now - moved[2]
-  end
-  write_history(crawl, batch[2])
 end
 
 -- the sums by name
