@@ -127,7 +127,11 @@ async def _move(here: Depot, there: Depot, standing: Standing) -> str:
         await new.ledger.note(state=state, reason=reason)
         moved = await standing_of(there, name, new)
     left, made = number(counts.work, "page"), number(counts.items, "item")
-    return f"{name} is {launch.MOVED}{_place(there)}, with {left} to do and {made}. Go on with: {moved.command()}"
+    said = f"{name} is {launch.MOVED}{_place(there)}, with {left} to do and {made}"
+    if state == State.FINISHED:
+        return said
+    # Without --resume, a crawl that ended at a limit would start anew.
+    return f"{said}. Go on with: {moved.command()}{' --resume' if state == State.LIMITED else ''}"
 
 
 async def _settled(store: Store) -> Counts:
