@@ -6,6 +6,8 @@ import asyncio
 import datetime
 from pathlib import Path
 
+import pytest
+
 from weft.clock import SystemClock
 from weft.config import Settings
 from weft.engine.gate import Gate
@@ -68,14 +70,15 @@ async def test_an_answer_that_is_read_late(tmp_path: Path) -> None:
 
 
 class SlowMemo:
-    """Knows all robots.txt files, and takes longer than a lease to say so."""
+    """Knows all robots.txt files, or none, and takes longer than a lease to say so."""
 
-    def __init__(self, clock: FakeClock) -> None:
+    def __init__(self, clock: FakeClock, known: bool) -> None:
         self._clock = clock
+        self._known = known
 
     async def recall(self, key: str) -> bytes | None:
         self._clock.advance(LEASE_SECONDS)
-        return robots.dump(robots.ALLOW_ALL)
+        return robots.dump(robots.ALLOW_ALL) if self._known else None
 
     async def remember(self, key: str, value: bytes, seconds: float) -> None:
         raise AssertionError("nothing was learnt")
@@ -91,11 +94,18 @@ class NoFetcher:
         pass
 
 
-async def test_a_store_that_was_away_when_it_was_asked_for_the_rules() -> None:
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_store_that_was_away_when_it_was_asked_for_the_rules(known: bool) -> None:
     clock, fetcher, settings = FakeClock(), NoFetcher(), Settings()
     until = clock.monotonic() + LEASE_SECONDS
     keeper = RobotsKeeper(
-        fetcher=fetcher, gate=GATE, names=None, memo=SlowMemo(clock), user_agent="Weft", pace=Pace(0.5, 1), clock=clock
+        fetcher=fetcher,
+        gate=GATE,
+        names=None,
+        memo=SlowMemo(clock, known),
+        user_agent="Weft",
+        pace=Pace(0.5, 1),
+        clock=clock,
     )
 
     async def hold(lane: str, seconds: float, reason: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 
 from weft.clock import Clock
 from weft.engine.gate import Gate
@@ -33,6 +34,10 @@ class Unavailable(Exception):
         super().__init__(reason)
         self.response = response
         self.error = error
+
+
+class Lapsed(Exception):
+    """The site may not be asked any more: while the store was asked, the lease ran out."""
 
 
 class RobotsKeeper:
@@ -72,10 +77,13 @@ class RobotsKeeper:
         asked = min(rules.crawl_delay(self._user_agent) or 0.0, _LONGEST_CRAWL_DELAY)
         return Pace(asked, 1) if asked > self._pace.delay else self._pace
 
-    async def learn(self, origin: str, proxy: str = "") -> tuple[Robots, float | None]:
+    async def learn(
+        self, origin: str, proxy: str = "", is_held: Callable[[], bool] = lambda: True
+    ) -> tuple[Robots, float | None]:
         """The rules from the store or the site; with them the moment the site was asked, if it was.
 
         :raises Unavailable: the site must be asked again later.
+        :raises Lapsed: it is to be asked, but by another: ``is_held`` says that the lease is gone.
         """
         lock = self._busy.setdefault(origin, asyncio.Lock())
         try:
@@ -86,6 +94,8 @@ class RobotsKeeper:
                 stored = await self._memo.recall(f"robots {origin}")
                 if stored is not None:
                     return self._keep(origin, robots.load(stored)), None
+                if not is_held():
+                    raise Lapsed
                 rules, touched = await self._fetch(origin, proxy)
                 await self._memo.remember(f"robots {origin}", robots.dump(rules), robots.ROBOTS_SECONDS)
                 return self._keep(origin, rules), touched

@@ -15,7 +15,7 @@ from weft.config import Settings
 from weft.engine.gate import Gate
 from weft.engine.handling import collect, described
 from weft.engine.names import PrivateNames
-from weft.engine.robots import RobotsKeeper, Unavailable
+from weft.engine.robots import Lapsed, RobotsKeeper, Unavailable
 from weft.engine.stats import Stats
 from weft.errors import FetchError, NetworkError, SpiderError, StoreError, TooSlow, UnknownHost
 from weft.fetch.base import Fetcher
@@ -92,10 +92,13 @@ class Visitor:
         return None
 
     async def _learn_rules(self, visit: _Visit, keeper: RobotsKeeper) -> Robots | None:
-        """The site's rules; None if the visit's turn went to fetching them."""
+        """The site's rules; None if the visit's turn went to fetching them, or is over."""
         try:
             request = visit.lease.request
-            rules, visit.touched = await keeper.learn(origin_of(request.url), request.proxy)
+            origin, lease = origin_of(request.url), visit.lease
+            rules, visit.touched = await keeper.learn(origin, request.proxy, lambda: self._is_held(lease))
+        except Lapsed:
+            return None
         except Unavailable as unavailable:
             visit.touched = self._clock.monotonic()
             verdict = self._verdict(visit, unavailable.error or unavailable.response)
