@@ -83,3 +83,9 @@ async def test_everything_is_taken_and_what_is_no_request_is_put_aside() -> None
     assert feed.refused == [b"rubbish", b"{"]
     assert await feed.length() == 0
     assert await Feeding(feed, {"product"}).take() == 0
+
+
+def test_an_object_too_deep_to_read_is_no_request() -> None:
+    nested = b'{"url": "https://shop.example/", "meta": {"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
+    with pytest.raises(ValueError, match="is no request"):
+        request_of(nested, set())

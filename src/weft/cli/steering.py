@@ -52,9 +52,11 @@ async def named(depot: Depot, crawl: str) -> str:
 
 
 def check_is_here(standing: Standing) -> None:
-    """:raises WeftError: the crawl was moved elsewhere."""
+    """:raises WeftError: the crawl was moved elsewhere, or is not wholly here yet."""
     if standing.reason.startswith(launch.MOVED):
         raise WeftError(f"crawl {standing.name!r} was {standing.reason}: give that as --frontier")
+    if standing.reason.startswith(launch.MOVING):
+        raise WeftError(f"crawl {standing.name!r} is {standing.reason}; if that was cut short, move it again")
 
 
 def pause(standing: Standing) -> Step:

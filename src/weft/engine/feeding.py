@@ -93,7 +93,7 @@ def request_of(entry: bytes, handlers: Collection[str] | None) -> Request:
         raise ValueError("an empty line is no request")
     try:
         pushed = msgspec.json.decode(text, type=_Pushed) if text.startswith("{") else _Pushed(text)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(f"{_shown(entry)} is no request: {error}") from error
     if pushed.handler and handlers is not None and pushed.handler not in handlers:
         raise ValueError(f"{_shown(entry)} is for a handler that the spider does not have: {pushed.handler!r}")

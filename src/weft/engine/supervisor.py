@@ -185,6 +185,8 @@ class Supervisor:
         if ending.state is not State.FINISHED:
             await self._await_others()
         await self._drain.finish(ending.state.ended)
+        if ending.state is State.FINISHED and (await self._judge()).state is not State.FINISHED:
+            ending = Ending(State.STOPPED, "start URLs came in the last moment")
         await self._ledger.note(state=ending.state, reason=ending.reason, unattended="")
         return ending
 

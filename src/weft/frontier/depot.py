@@ -71,5 +71,6 @@ class Depot(Protocol):
 
 def masked(url: str) -> str:
     """The URL of a depot as it may be shown: without its passwords."""
-    hidden = re.sub(r"(://[^:/@]*:).*@", r"\1***@", url)
+    # As drivers read it: the login ends at the last @, and may itself have some.
+    hidden = re.sub(r"(:/*[^:]*:).*@", r"\1***@", url)
     return re.sub(r"([?&]\w*password=)[^&]*", r"\1***", hidden)

@@ -142,18 +142,17 @@ class RedisDepot:
         )
 
     async def _claim(self, crawl: str, key: str, owner: str) -> None:
-        """Become the supervisor; one that was killed a moment ago still seems to live, so wait for that long."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + 1.5 * _SUPERVISOR_SECONDS
-        said = False
+        """Become the supervisor. One that was killed a moment ago still seems to live, until its place expires; one
+        that lives renews it."""
+        left = -1
         while not await self._take(key, owner):
-            if loop.time() > until:
+            before, left = left, int(await self._server.command("PTTL", key))
+            if 0 <= before < left:
                 raise WeftError(
                     f"crawl {crawl!r} is running already, supervised by {await self._supervisor(key)}. "
                     "Add to it with: weft worker FILE --frontier …"
                 )
-            if not said:
-                said = True
+            if before < 0:
                 _log.warning(
                     "crawl %r is supervised by %s; looking whether that lives", crawl, await self._supervisor(key)
                 )

@@ -23,6 +23,8 @@ _PASSING: Final = (
 _PASSING_WORDS: Final = ("BUSY", "MISCONF", "NOREPLICAS")
 # Raised when no node of a cluster answers, or not all of them have been found.
 _CLUSTER_WORDS: Final = ("cannot be connected", "slots are not covered")
+# And when it was sent from node to node: a slot is on its way.
+_SENT_ROUND: Final = "TTL exhausted"
 
 _PERMISSIONS: Final = (
     "The user needs INFO, EVAL and EVALSHA, better also FCALL and FUNCTION, and all commands on keys weft:*; "
@@ -55,6 +57,8 @@ def passes(error: Exception) -> bool:
     if isinstance(error, _FINAL):
         return False
     if isinstance(error, _PASSING):
+        return True
+    if isinstance(error, refused.ClusterError) and _SENT_ROUND in str(error):
         return True
     if isinstance(error, refused.RedisClusterException):
         return any(words in str(error) for words in _CLUSTER_WORDS)

@@ -56,6 +56,12 @@ class Gone(Exception):
     """The crawl of an operation is not on the server."""
 
 
+# Operations touch keys that they do not name. While a slot moves from one node of a cluster to another, its keys are
+# here and there, and an operation would fail halfway. With a second key that is nowhere, the cluster refuses it as a
+# whole until the slot has arrived.
+_NEVER: Final = ":never"
+
+
 class Server:
     """A server, or a cluster of them. Open it with :meth:`connect`.
 
@@ -114,7 +120,7 @@ class Server:
         try:
             for _ in range(_LOADS):
                 try:
-                    return await self._at(key, "FCALL", _NAME, 1, key, *arguments)
+                    return await self._at(key, "FCALL", _NAME, 2, key, key + _NEVER, *arguments)
                 except refused.ResponseError as error:
                     if "Function not found" not in str(error):
                         raise
@@ -127,9 +133,9 @@ class Server:
 
     async def _evaluate(self, key: str, arguments: list[Any]) -> Any:
         try:
-            return await self._at(key, "EVALSHA", _DIGEST, 1, key, *arguments)
+            return await self._at(key, "EVALSHA", _DIGEST, 2, key, key + _NEVER, *arguments)
         except refused.NoScriptError:
-            return await self._at(key, "EVAL", _SCRIPT, 1, key, *arguments)
+            return await self._at(key, "EVAL", _SCRIPT, 2, key, key + _NEVER, *arguments)
 
     async def _at(self, key: str, *words: Any) -> Any:
         """A command at the node of a key."""

@@ -21,6 +21,8 @@ class RedisOutbox:
     async def items(self, after: int, limit: int) -> list[StoredItem]:
         start = f"({after}-0" if after else "-"
         found = await self._crawl.read("XRANGE", self._crawl.key("outbox"), start, "+", "COUNT", limit)
+        if not found:
+            await self._crawl.tally()  # raises if the crawl is gone: that is not the same as no more items
         return [stored_item(*each) for each in found]
 
     async def cursor(self, sink: str) -> Cursor:

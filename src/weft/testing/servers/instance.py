@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from weft.testing.servers.errors import ServerError
-from weft.testing.servers.ports import free_port
+from weft.testing.servers.ports import Port
 from weft.testing.servers.process import ServerProcess
 from weft.testing.servers.programs import Kind, redis_program
 from weft.testing.servers.resp import Address, Refused, Reply, ask
@@ -34,7 +34,8 @@ class Instance:
     """
 
     def __init__(self, kind: Kind, settings: Mapping[str, str], *, mode: str = "", password: str = "") -> None:
-        self.port = free_port()
+        self._port = Port()
+        self.port = self._port.number
         self.password = password
         self._program = redis_program(kind)
         self._settings = dict(settings)
@@ -109,6 +110,7 @@ class Instance:
         """End it and remove its data; again does no harm."""
         if self._process:
             self._process.close()
+        self._port.release()
 
     def _command(self, folder: Path) -> list[str]:
         file = folder / "redis.conf"

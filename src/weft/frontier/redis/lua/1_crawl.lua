@@ -1,5 +1,6 @@
--- One crawl, as a call sees it: the tally and the lanes it touches are read once, changed here, and
--- written once at the end. Nothing is written before everything that can fail has been done.
+-- One crawl, as an operation sees it: the tally and the lanes it touches are read, changed here, and written at the
+-- end, if they differ. What an operation is asked is checked by those who ask: an error in the middle of one would leave
+-- half of it done.
 
 local TALLY = {
   pending = 1, leased = 2, delayed = 3, done = 4, dead = 5, items = 6, bytes = 7,
@@ -16,7 +17,7 @@ local function open(prefix, now, rules)
     return nil
   end
   local crawl = {
-    prefix = prefix, rules = rules, tally = unpacked(tally), lanes = {}, was = {}, fresh = {},
+    prefix = prefix, rules = rules, before = tally, tally = unpacked(tally), lanes = {}, was = {}, fresh = {},
     kept = prefix .. 'lanes', ready = prefix .. 'ready', queue = prefix .. 'queue:', back = prefix .. 'back:',
     leases = prefix .. 'leases', deadlines = prefix .. 'deadlines', sets = prefix .. 'seen:',
   }
@@ -101,5 +102,9 @@ local function save(crawl)
   call_many('ZADD', crawl.ready, due)
   call_many('ZREM', crawl.ready, idle)
   crawl.lanes, crawl.was, crawl.fresh = {}, {}, {}
-  call('SET', crawl.prefix .. 'tally', pack(crawl.tally))
+  local tally = pack(crawl.tally)
+  if tally ~= crawl.before then
+    call('SET', crawl.prefix .. 'tally', tally)
+    crawl.before = tally
+  end
 end

@@ -1,6 +1,7 @@
 -- What people and other programs ask for.
 
 local BLOBS = 6 -- where these begin among the arguments
+local NEAR_FRONT, KEPT_REFUSED = 1000, 1000
 
 local function hold(crawl, asked)
   local lane, till = lane_of(crawl, asked[1]), crawl.now + asked[2]
@@ -105,10 +106,14 @@ end
 local function feed(crawl, asked, blobs)
   local list, refused, requests, accepted = asked[1], asked[2], asked[3], asked[4]
   for index = BLOBS, #blobs do
-    local found = call('LREM', list, 1, blobs[index])
-    if found > 0 and index >= BLOBS + accepted then
-      call('RPUSH', refused, blobs[index])
-      call('LTRIM', refused, -1000, -1)
+    local entry = blobs[index]
+    -- Entries come from the front of the list. One that another worker took is not looked for in all of the rest.
+    if call('LPOS', list, entry, 'MAXLEN', NEAR_FRONT) then
+      call('LREM', list, 1, entry)
+      if index >= BLOBS + accepted then
+        call('RPUSH', refused, entry)
+        call('LTRIM', refused, -KEPT_REFUSED, -1)
+      end
     end
   end
   return put(crawl, requests)
