@@ -1,10 +1,11 @@
 """What one Redis server can feed, and what a URL costs it.
 
-    python bench/redis_frontier.py [--kind redis|valkey] [--clients 1] [--seconds 10]
+    python bench/redis_frontier.py [--kind redis|valkey] [--clients 2] [--seconds 10] [--abroad]
 
 *Speed*: clients do nothing but lease pages and settle them, 32 links a page of which one in ten is new: the engine is
-left out, but not its memory of known links, which spares the server the others. The server has one core; its own
-share of it is measured beside. *Memory*: 400,000 URLs over 20,000 hosts, queued and seen, by the server's INFO.
+left out, but not its memory of known links, which spares the server the others. New links lead to the page's own host,
+as most do, or with ``--abroad`` to any of 2,000. The server has one core; its own share of it is measured beside.
+*Memory*: 400,000 URLs over 20,000 hosts, queued and seen, by the server's INFO.
 """
 
 from __future__ import annotations
@@ -32,10 +33,14 @@ URLS, MEMORY_HOSTS = 400_000, 20_000
 
 
 def request(number: int, hosts: int) -> Request:
-    return Request(url=f"https://host{number % hosts}.example/articles/{number}/a-title-of-some-length", depth=3)
+    return article(number, f"host{number % hosts}.example")
 
 
-async def client(url: str, index: int, seconds: float) -> int:
+def article(number: int, host: str) -> Request:
+    return Request(url=f"https://{host}/articles/{number}/a-title-of-some-length", depth=3)
+
+
+async def client(url: str, index: int, seconds: float, abroad: bool) -> int:
     depot = await RedisDepot.connect(url)
     frontier = (await depot.open("bench", RULES)).frontier
     known = Known()
@@ -49,7 +54,8 @@ async def client(url: str, index: int, seconds: float) -> int:
         owed += LINKS * NEW
         fresh = int(owed)
         owed -= fresh
-        links = [request(number + each, HOSTS) for each in range(fresh)]
+        numbers = range(number, number + fresh)
+        links = [request(each, HOSTS) if abroad else article(each, lease.lane) for each in numbers]
         number += fresh
         first = lease.id * LINKS % 30_000
         links += old[first : first + LINKS - fresh]
@@ -66,9 +72,9 @@ async def client(url: str, index: int, seconds: float) -> int:
     return settled
 
 
-def run_client(url: str, index: int, seconds: float, results: Any) -> None:
+def run_client(url: str, index: int, seconds: float, abroad: bool, results: Any) -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        results.put(runner.run(client(url, index, seconds)))
+        results.put(runner.run(client(url, index, seconds, abroad)))
 
 
 async def seed(url: str, crawl: str, count: int, hosts: int) -> None:
@@ -85,14 +91,14 @@ def cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def speed(kind: str, clients: int, seconds: float) -> dict[str, Any]:
+def speed(kind: str, clients: int, seconds: float, abroad: bool) -> dict[str, Any]:
     with RedisServer(kind) as server:
         asyncio.run(seed(server.url, "bench", 100_000, HOSTS))
         results: Any = multiprocessing.Queue()
         before = cpu(server.pid)
         began = time.monotonic()
         processes = [
-            multiprocessing.Process(target=run_client, args=(server.url, index, seconds, results))
+            multiprocessing.Process(target=run_client, args=(server.url, index, seconds, abroad, results))
             for index in range(clients)
         ]
         for process in processes:
@@ -119,11 +125,13 @@ def memory(kind: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kind", default="redis", choices=["redis", "valkey"])
-    parser.add_argument("--clients", type=int, default=1)
+    parser.add_argument("--clients", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--abroad", action="store_true")
     options = parser.parse_args()
     print(json.dumps({"kind": options.kind, "memory": memory(options.kind)}))
-    print(json.dumps({"kind": options.kind, "speed": speed(options.kind, options.clients, options.seconds)}))
+    result = speed(options.kind, options.clients, options.seconds, options.abroad)
+    print(json.dumps({"kind": options.kind, "abroad": options.abroad, "speed": result}))
 
 
 if __name__ == "__main__":

@@ -150,7 +150,10 @@ def member_for(
         clock=clock,
     )
     feeding = Feeding(store.feed, spider.handlers) if store.feed is not None else None
-    return Member(worker, store.ledger, stats, clock, feeding=feeding, is_supervised=is_supervised)
+    return Member(
+        worker, store.frontier, store.ledger, stats, clock, feeding=feeding, is_supervised=is_supervised,
+        limits=limits_for(settings),
+    )  # fmt: skip
 
 
 def worker_name() -> str:

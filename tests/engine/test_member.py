@@ -14,6 +14,7 @@ from weft.clock import SystemClock
 from weft.engine import member as member_module
 from weft.engine.feeding import Feeding
 from weft.engine.gate import Gate
+from weft.engine.limits import Limits
 from weft.engine.member import Member, is_over
 from weft.engine.states import State
 from weft.engine.stats import Stats
@@ -57,6 +58,7 @@ def member_of(
     feed: MemoryFeed | None = None,
     is_supervised: Callable[[], Awaitable[bool]] | None = None,
     stay: bool = False,
+    limits: Limits | None = None,
 ) -> Member:
     stats, clock = Stats(), SystemClock()
     worker = Worker(
@@ -71,7 +73,9 @@ def member_of(
         clock=clock,
     )
     feeding = Feeding(feed, {"page"}) if feed is not None else None
-    return Member(worker, store.ledger, stats, clock, feeding=feeding, is_supervised=is_supervised)
+    return Member(
+        worker, store.frontier, store.ledger, stats, clock, feeding=feeding, is_supervised=is_supervised, limits=limits
+    )
 
 
 def requests(count: int, first: int = 0) -> list[Request]:
@@ -174,6 +178,72 @@ async def test_a_stop_without_a_supervisor_is_noted_as_done(store: Store) -> Non
     await over(running)
     facts = await store.ledger.facts()
     assert (facts["state"], facts["reason"]) == (State.STOPPED, "stopped by the operator")
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (Limits(pages=5), "limit of 5 pages"),
+        (Limits(items=10), "limit of 10 items"),
+        (Limits(bytes=500), "limit of 500 bytes"),
+    ],
+)
+async def test_without_a_supervisor_limits_end_the_crawl_on_all_members(
+    tmp_path: Path, limits: Limits, reason: str
+) -> None:
+    # A page is left that is not due for an hour, so only the limit can end it.
+    store = await SqliteDepot(tmp_path).create("limited", Rules(pace=Pace(3600.0, 5), max_pages=limits.pages))
+    await store.ledger.note(state=State.RUNNING, seeded="yes")
+    await store.frontier.put([Request(url=f"http://h{number}.example/") for number in range(5)])
+    leases = await store.frontier.lease(5, "gone")
+    await store.frontier.put([Request(url="http://h0.example/more")])
+    members = [member_of(store, name, is_supervised=nobody, limits=limits) for name in ("w1", "w2")]
+    running = [asyncio.create_task(member.run()) for member in members]
+    for name in ("w1", "w2"):
+        await reported_after(store, name)
+    assert (await store.ledger.facts())["state"] == State.RUNNING
+    await store.frontier.settle([Done(lease=lease, items=(b"1", b"2"), size=100) for lease in leases])
+    for each in running:
+        await over(each)
+    facts, counts = await store.ledger.facts(), await store.frontier.counts()
+    await store.frontier.close()
+    assert (facts["state"], facts["reason"], facts["unattended"]) == (State.LIMITED, reason, "yes")
+    assert counts == Counts(pending=1, done=5, items=10, bytes=500)
+
+
+async def test_limits_are_left_to_the_supervisor(store: Store) -> None:
+    async def someone() -> bool:
+        return True
+
+    await store.frontier.put(requests(5))
+    running = asyncio.create_task(member_of(store, is_supervised=someone, stay=True, limits=Limits(pages=2)).run())
+    await counted(store, Counts(done=5))
+    await reported_after(store, "w")
+    assert (await store.ledger.facts())["state"] == State.RUNNING
+    await store.ledger.note(state=State.STOPPING)
+    await over(running)
+
+
+async def test_a_limit_that_is_reached_with_the_last_page_leaves_the_crawl_finished(store: Store) -> None:
+    await store.frontier.put(requests(5))
+    await over(asyncio.create_task(member_of(store, is_supervised=nobody, limits=Limits(pages=5)).run()))
+    assert (await store.ledger.facts())["state"] == State.FINISHED
+
+
+async def test_a_limit_ends_a_crawl_that_stays(store: Store) -> None:
+    await store.frontier.put(requests(5))
+    await over(asyncio.create_task(member_of(store, is_supervised=nobody, stay=True, limits=Limits(pages=5)).run()))
+    assert (await store.ledger.facts())["state"] == State.LIMITED
+
+
+async def test_a_limit_its_supervisor_noticed_before_it_died_is_noted_as_such(store: Store) -> None:
+    await store.frontier.put(requests(3))
+    (lease,) = await store.frontier.lease(1, "gone")
+    await store.frontier.settle([Done(lease=lease)])
+    await store.ledger.note(state=State.STOPPING, reason="limit of 1 pages")
+    await over(asyncio.create_task(member_of(store, is_supervised=nobody, limits=Limits(pages=1)).run()))
+    facts = await store.ledger.facts()
+    assert (facts["state"], facts["reason"], facts["unattended"]) == (State.LIMITED, "limit of 1 pages", "yes")
 
 
 async def test_a_member_told_to_drain_does_not_end_the_crawl(store: Store) -> None:

@@ -141,13 +141,16 @@ class TestOpening:
         await frontier.close()
         with contextlib.closing(sqlite3.connect(store.path)) as db:
             db.executescript(
-                "DROP TABLE claims; ALTER TABLE lanes DROP COLUMN pinned; PRAGMA user_version = 1; VACUUM;"
+                "DROP TABLE claims; ALTER TABLE lanes DROP COLUMN pinned; ALTER TABLE lanes DROP COLUMN own_delay;"
+                "ALTER TABLE lanes DROP COLUMN own_cap; PRAGMA user_version = 1; VACUUM;"
             )
         frontier, ledger, inspector = await store.frontier(EASY), await store.ledger(), await store.inspector()
         assert numbers(await frontier.lease(1, "w")) == [0]
         assert await ledger.claim("role", "me", 10)
         await inspector.pin(HOST, 5.0)
         assert [lane.pinned for lane in await inspector.lanes(9)] == [True]
+        await inspector.pin(HOST, None)
+        assert [(lane.pinned, lane.pace) for lane in await inspector.lanes(9)] == [(False, EASY.pace)]
         with contextlib.closing(sqlite3.connect(store.path)) as db:
             assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
 

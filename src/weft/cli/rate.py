@@ -43,7 +43,7 @@ def rate(
                     raise WeftError(f"crawl {name!r} has finished; a new one starts with: {standing.command()}")
                 await store.inspector.pin(lane, delay)
         if delay is None:
-            print(f"{lane} keeps its pace until its next page brings the crawl's own")
+            print(f"{lane} goes at its own pace again")
         else:
             pace = f"a request every {span(delay)}" if delay else "one request at a time, without a delay"
             print(f"{lane} gets {pace}. Undo it with: {standing.words('rate', name, lane, '--reset')}")

@@ -4,8 +4,9 @@ Every second a member reports, looks what state the crawl is in, and takes start
 stop reaches all workers, on whatever machine, within a second or two.
 
 A crawl ends on all of its workers, each of which finds out for itself that nothing is left. Its supervisor then
-completes the outputs and notes the end. Where that is gone, the workers have the last word; the crawl is noted as
-unattended, so that the same command, run again, completes the outputs instead of starting anew.
+completes the outputs and notes the end. Where that is gone, the workers have the last word, and watch the limits; the
+crawl is noted as unattended, so that the same command, run again, completes the outputs instead of starting anew. The
+limit of time is the supervisor's alone: it counts from the start of its command.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import msgspec
 
 from weft.clock import Clock
 from weft.engine.feeding import Feeding
+from weft.engine.limits import Limits
 from weft.engine.states import State
 from weft.engine.stats import Report, Stats
 from weft.engine.worker import Worker
@@ -32,25 +34,29 @@ class Member:
     """A :class:`Worker` that attends to its crawl's ledger while it runs.
 
     ``feeding`` is None where there is no feed. ``is_supervised`` says whether someone else will note the end of
-    the crawl; None: someone will.
+    the crawl, and watches its ``limits``; None: someone will.
     """
 
     def __init__(
         self,
         worker: Worker,
+        frontier: Frontier,
         ledger: Ledger,
         stats: Stats,
         clock: Clock,
         *,
         feeding: Feeding | None = None,
         is_supervised: Callable[[], Awaitable[bool]] | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.worker = worker
+        self._frontier = frontier
         self._ledger = ledger
         self._stats = stats
         self._clock = clock
         self._feeding = feeding
         self._is_supervised = is_supervised
+        self._limits = limits or Limits()
         self._started = clock.time()
         self._drained = False
 
@@ -67,7 +73,7 @@ class Member:
         if isinstance(failure, Exception):
             raise failure
         await self._report()
-        if self._is_supervised is not None and not await self._is_supervised():
+        if await self._is_alone():
             await self._conclude()
 
     def drain(self) -> None:
@@ -91,7 +97,9 @@ class Member:
     async def _attend(self) -> None:
         await self._report()
         state = (await self._ledger.facts()).get("state")
-        if state == State.RUNNING:
+        if state == State.RUNNING and await self._heed_limits():
+            self.drain()
+        elif state == State.RUNNING:
             self.worker.resume()
             if self._feeding is not None and not self._drained:
                 await self._feeding.take()
@@ -110,12 +118,29 @@ class Member:
         )
         await self._ledger.report(self.worker.name, msgspec.json.encode(report))
 
+    async def _is_alone(self) -> bool:
+        return self._is_supervised is not None and not await self._is_supervised()
+
+    async def _limit_reached(self) -> str | None:
+        return self._limits.reached(await self._frontier.counts(), 0)
+
+    async def _heed_limits(self) -> bool:
+        """Whether a limit ends the crawl and nobody else says so; all others are told."""
+        reached = await self._limit_reached()
+        # A crawl that reaches its limit with its last page has finished.
+        if not reached or not await self._is_alone() or await self.worker.is_over():
+            return False
+        await self._ledger.note(state=State.STOPPING, reason=reached)
+        return True
+
     async def _conclude(self) -> None:
         """Note the end, as nobody else will. Other workers may do so at the same time; they note the same."""
         over = not self._drained and await self.worker.is_over()
         state = (await self._ledger.facts()).get("state")
         if state == State.RUNNING and over:
             await self._ledger.note(state=State.FINISHED, reason="", unattended="yes")
+        elif state == State.STOPPING and await self._limit_reached():
+            await self._ledger.note(state=State.LIMITED, unattended="yes")
         elif state == State.STOPPING:
             await self._ledger.note(state=State.STOPPED)
 

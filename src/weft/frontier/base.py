@@ -262,7 +262,8 @@ class Inspector(Protocol):
     async def pin(self, lane: str, delay: float | None) -> None:
         """Let a lane, known or not, go at the operator's delay, one at a time, whatever outcomes bring; None: no more.
 
-        Unpinned, it keeps that pace until an outcome brings another.
+        A wait that has begun becomes as long as the new delay. Meanwhile the lane's own pace is remembered, with what
+        outcomes and ``repace`` make of it; unpinned, the lane goes at that again.
         """
 
     async def revive(self, kind: str = "", url: str = "") -> int:

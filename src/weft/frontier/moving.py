@@ -20,7 +20,8 @@ class SeenBatch(msgspec.Struct, frozen=True, tag="seen"):
 
 
 class MovedLane(msgspec.Struct, frozen=True, kw_only=True):
-    """A lane without its requests. Times are seconds from now; 0 if past."""
+    """A lane without its requests. Times are seconds from now; 0 if past. ``own_delay`` and ``own_cap`` are the pace
+    that a pinned lane goes back to; None if it is not pinned, or nothing ever came into it."""
 
     name: str
     wait: float
@@ -30,6 +31,8 @@ class MovedLane(msgspec.Struct, frozen=True, kw_only=True):
     held: float
     reason: str
     pinned: bool
+    own_delay: float | None = None
+    own_cap: int | None = None
 
 
 class LaneBatch(msgspec.Struct, frozen=True, tag="lanes"):

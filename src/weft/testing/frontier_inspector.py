@@ -225,23 +225,87 @@ class PinContract:
         clock.advance(TICK)
         assert numbers(await frontier.lease(9, "w")) == [1]
 
-    async def test_unpinned_a_lane_keeps_its_pace_until_another_comes(self, store: Store) -> None:
-        frontier, inspector, clock = await store.frontier(EASY), await store.inspector(), store.clock
-        await inspector.pin(HOST, 4.0)
+    async def test_unpinned_a_lane_goes_at_its_own_pace_again(self, store: Store) -> None:
+        frontier, inspector = await store.frontier(Rules(pace=Pace(0.0, 3), ahead=0.0)), await store.inspector()
         await frontier.put(pages(9))
-        (lease,) = await frontier.lease(9, "w")
+        await inspector.pin(HOST, 60.0)
+        await inspector.pin(HOST, 4.0)
+        store.clock.advance(4)
+        assert len(await frontier.lease(9, "w")) == 1
         await inspector.pin(HOST, None)
         (state,) = await inspector.lanes(9)
-        assert (state.pace, state.pinned) == (Pace(4.0, 1), False)
-        await frontier.settle([Done(lease=lease, touched=clock.monotonic())])
-        clock.advance(4 - TICK)
+        assert (state.pace, state.pinned) == (Pace(0.0, 3), False)
+        assert len(await frontier.lease(9, "w")) == 2
+
+    async def test_unpinning_a_lane_that_is_not_pinned_changes_nothing(self, store: Store) -> None:
+        frontier, inspector, clock = await store.frontier(EASY), await store.inspector(), store.clock
+        await frontier.put(pages(3))
+        (lease,) = await frontier.lease(1, "w")
+        await frontier.settle([Done(lease=lease, touched=clock.monotonic(), pace=Pace(4.0, 1))])
+        before = await inspector.lanes(9)
+        await inspector.pin(HOST, None)
+        assert await inspector.lanes(9) == before
+
+    async def test_a_pace_that_comes_while_it_is_pinned_is_its_own_later(self, store: Store) -> None:
+        frontier, inspector, clock = await store.frontier(EASY), await store.inspector(), store.clock
+        await frontier.put(pages(9))
+        (lease,) = await frontier.lease(1, "w")
+        await inspector.pin(HOST, 4.0)
+        await frontier.settle([Done(lease=lease, touched=clock.monotonic(), pace=Pace(7.0, 1))])
+        await inspector.pin(HOST, None)
+        (state,) = await inspector.lanes(9)
+        assert (state.pace, state.pinned) == (Pace(7.0, 1), False)
+
+    @pytest.mark.parametrize("own", [60.0, 2.0])
+    async def test_a_wait_that_has_begun_is_as_long_as_the_own_delay_again(self, store: Store, own: float) -> None:
+        frontier, inspector, clock = await store.frontier(EASY), await store.inspector(), store.clock
+        await frontier.put(pages(3))
+        await inspector.pin(HOST, 10.0)
+        clock.advance(10)
+        (lease,) = await frontier.lease(9, "w")
+        await frontier.settle([Done(lease=lease, touched=clock.monotonic(), pace=Pace(own, 1))])
+        clock.advance(1)
+        await inspector.pin(HOST, None)
+        clock.advance(own - 1 - TICK)
         assert await frontier.lease(9, "w") == []
         clock.advance(TICK)
-        (lease,) = await frontier.lease(9, "w")
-        await frontier.settle([Done(lease=lease, touched=clock.monotonic(), pace=Pace(0.0, 3))])
-        assert len(await frontier.lease(9, "w")) == 3
+        assert numbers(await frontier.lease(9, "w")) == [1]
 
-    async def test_a_new_pace_of_the_crawl_leaves_pinned_lanes_alone(self, store: Store) -> None:
+    async def test_where_several_may_be_out_the_delay_counts_from_the_one_that_is(self, store: Store) -> None:
+        frontier, inspector = await store.frontier(Rules(pace=Pace(2.0, 3), ahead=0.0)), await store.inspector()
+        await frontier.put(pages(3))
+        await inspector.pin(HOST, 0.0)
+        assert numbers(await frontier.lease(9, "w")) == [0]
+        await inspector.pin(HOST, None)
+        store.clock.advance(2 - TICK)
+        assert await frontier.lease(9, "w") == []
+        store.clock.advance(TICK)
+        assert numbers(await frontier.lease(9, "w")) == [1]
+
+    async def test_a_lane_pinned_before_it_was_known_has_the_pace_of_the_crawl(self, store: Store) -> None:
+        inspector = await store.inspector()
+        await inspector.pin("a.example", 4.0)
+        await inspector.pin("b.example", 4.0)
+        await inspector.pin("b.example", None)
+        frontier = await store.frontier(Rules(pace=Pace(2.0, 3), ahead=0.0))
+        await frontier.put([*pages(3, "a.example"), *pages(2, "b.example")])
+        paces = {lane.name: (lane.pace, lane.pinned) for lane in await inspector.lanes(9)}
+        assert paces == {"a.example": (Pace(4.0, 1), True), "b.example": (Pace(2.0, 3), False)}
+        await inspector.pin("a.example", None)
+        assert {lane.pace for lane in await inspector.lanes(9)} == {Pace(2.0, 3)}
+
+    async def test_a_hold_outlasts_a_pin(self, store: Store) -> None:
+        frontier, inspector = await store.frontier(EASY), await store.inspector()
+        await inspector.pin(HOST, 4.0)
+        await frontier.hold(HOST, 20, "Retry-After")
+        await inspector.pin(HOST, None)
+        await frontier.put(pages(2))
+        store.clock.advance(20 - TICK)
+        assert await frontier.lease(9, "w") == []
+        store.clock.advance(TICK)
+        assert len(await frontier.lease(9, "w")) == 2
+
+    async def test_a_new_pace_of_the_crawl_reaches_pinned_lanes_when_they_are_unpinned(self, store: Store) -> None:
         frontier, inspector = await store.frontier(Rules(pace=Pace(2.0, 1), ahead=0.0)), await store.inspector()
         await inspector.pin("a.example", 2.0)
         await frontier.put([*pages(3, "a.example"), *pages(2, "b.example")])
@@ -250,6 +314,8 @@ class PinContract:
             "a.example": Pace(2.0, 1),
             "b.example": Pace(0.0, 0),
         }
+        await inspector.pin("a.example", None)
+        assert {lane.pace for lane in await inspector.lanes(9)} == {Pace(0.0, 0)}
 
     async def test_a_hold_is_stronger_than_a_pin(self, store: Store) -> None:
         frontier, inspector = await store.frontier(EASY), await store.inspector()

@@ -280,6 +280,19 @@ class MoverContract:
         await frontier.put(pages(2))
         (lane,) = await inspector.lanes(9)
         assert (lane.pinned, lane.pace) == (True, Pace(5.0, 1))
+        await inspector.pin("a.example", None)
+        assert [lane.pace for lane in await inspector.lanes(9)] == [EASY.pace]
+
+    async def test_a_pinned_lane_has_its_own_pace_again_when_it_is_unpinned(
+        self, store: MovingStore, other_store: MovingStore
+    ) -> None:
+        await (await store.frontier(Rules(pace=Pace(2.0, 3)))).put(pages(2))
+        await (await store.inspector()).pin("a.example", 5.0)
+        await fill(other_store, await poured(store))
+        inspector = await other_store.inspector()
+        await inspector.pin("a.example", None)
+        (lane,) = await inspector.lanes(9)
+        assert (lane.pinned, lane.pace) == (False, Pace(2.0, 3))
 
     async def test_an_empty_crawl(self, store: MovingStore, other_store: MovingStore) -> None:
         await (await store.ledger()).note(state="stopped")

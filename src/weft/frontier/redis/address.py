@@ -11,6 +11,7 @@ URLs use included. A HOST may be ``[::1]``. Options follow a ``?``; they have th
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -28,10 +29,40 @@ from weft.frontier.depot import masked
 
 Client = aioredis.Redis | aiocluster.RedisCluster
 
+_CONNECTIONS: Final = 8
 _CONNECT_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 20.0
 _PORT, _SENTINEL_PORT = 6379, 26379
 _HOST: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+(%\w+)?\]|[^\s\[\]:,/?#]+)(:(?P<port>\d{1,5}))?")
+
+
+# A call takes a connection for as long as it lasts, and the driver's pools open a new one if none is free. So calls
+# wait their turn. A semaphore is left without an await; the driver's own pool that waits must wait to be left, too,
+# and loses a connection for good if it is cancelled there.
+
+
+class _Client(aioredis.Redis):
+    """Has few connections."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._turns = asyncio.Semaphore(_CONNECTIONS)
+
+    async def execute_command(self, *words: Any, **options: Any) -> Any:
+        async with self._turns:
+            return await super().execute_command(*words, **options)  # type: ignore[no-untyped-call]
+
+
+class _ClusterClient(aiocluster.RedisCluster):
+    """Has few connections to each node."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._turns = asyncio.Semaphore(_CONNECTIONS)
+
+    async def execute_command(self, *words: Any, **options: Any) -> Any:
+        async with self._turns:
+            return await super().execute_command(*words, **options)
 
 
 def _yes(text: str) -> bool:
@@ -84,17 +115,17 @@ def _clients(url: str) -> tuple[Client, list[aioredis.Redis]]:
             (host, port), *others = _hosts(hosts, _PORT)
             if others:
                 raise ConfigError("it names several hosts; for a cluster write redis+cluster://")
-            return aioredis.Redis(host=host, port=port, **_with_database(options, path)), []
+            return _Client(host=host, port=port, **_with_database(options, path)), []
         case "redis+unix":
             if hosts or not path:
                 raise ConfigError("write the path of the socket after three slashes: redis+unix:///run/redis.sock?db=0")
-            return aioredis.Redis(unix_socket_path="/" + unquote(path), **_with_database(options, "")), []
+            return _Client(unix_socket_path="/" + unquote(path), **_with_database(options, "")), []
         case "redis+cluster" | "rediss+cluster":
             if _with_database(options, path).pop("db"):
                 raise ConfigError("a cluster has one database only, 0")
             options.pop("db", None)
             nodes = [aiocluster.ClusterNode(host, port, **options) for host, port in _hosts(hosts, _PORT)]
-            return aiocluster.RedisCluster(startup_nodes=nodes, **options), []
+            return _ClusterClient(startup_nodes=nodes, **options), []
         case "redis+sentinel":
             service, _, database = path.strip("/").partition("/")
             if not service:
@@ -102,7 +133,8 @@ def _clients(url: str) -> tuple[Client, list[aioredis.Redis]]:
             asking = _settings() | {name: text for name, text in sentinel.items() if text}
             sentinels = _hosts(hosts, _SENTINEL_PORT)
             manager = aiosentinel.Sentinel(sentinels, sentinel_kwargs=asking)  # type: ignore[no-untyped-call]
-            primary: aioredis.Redis = manager.master_for(unquote(service), **_with_database(options, database))
+            chosen = _with_database(options, database)
+            primary: aioredis.Redis = manager.master_for(unquote(service), redis_class=_Client, **chosen)
             return primary, list(manager.sentinels)
     raise ConfigError("it begins with none of redis://, rediss://, redis+unix://, redis+cluster://, redis+sentinel://")
 

@@ -23,6 +23,9 @@ class Lane(msgspec.Struct, frozen=True, array_like=True):
     reason: str
     pinned: int
     back: int
+    own_delay: float | None = None
+    """What a pinned lane goes back to; None if that is not known yet."""
+    own_cap: int | None = None
 
 
 class Leased(msgspec.Struct, frozen=True, array_like=True):

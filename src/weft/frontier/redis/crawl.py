@@ -6,7 +6,8 @@ crawl: see ADR 0006. ``N`` numbers the crawls of that name; keys begin with ``we
 
     tally         STRING  the counts, the last numbers given out, how many sets ``seen`` has, the order
     seen:0 …      SETs    every fingerprint ever admitted, in sets small enough to be arrays of integers
-    lanes         HASH    host → due, delay, cap, pending, active, total, held, reason, pinned, in back
+    lanes         HASH    host → due, delay, cap, pending, active, total, held, reason, pinned, in back,
+                          and if it is pinned the delay and cap it goes back to, once known
     ready         ZSET    the lanes that can give something, by the time they are due
     queue:LANE    LIST    entries, "seq record": what was never out, in the order of the crawl
     back:LANE     ZSET    by rank, "place attempt losses entry": what was out before, or has a priority

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,8 +25,10 @@ from weft.frontier.moving import (
     Rest,
     SeenBatch,
 )
+from weft.frontier.redis import pieces
 from weft.frontier.redis.contents import (
     Lane,
+    Queued,
     seq_of,
     walk_dead,
     walk_delayed,
@@ -34,13 +36,18 @@ from weft.frontier.redis.contents import (
     walk_items,
     walk_lanes,
     walk_memo,
-    walk_queue,
 )
 from weft.frontier.redis.crawl import RedisCrawl, restored, shortened, texts
+from weft.frontier.redis.waiting import walk_waiting
 from weft.model import Request
 
 T = TypeVar("T")
+
+# A batch that is poured ends at so many records, or at so many bytes.
 _AT_ONCE = 1000
+_BYTES = 8_000_000
+# Pages of the history in a batch: a store that has no index of them looks through all for each batch.
+_HISTORY = 5000
 
 
 class RedisMover:
@@ -63,24 +70,17 @@ class RedisMover:
             yield LaneBatch(batch)
         for name, lane in lanes:
             if lane.pending:
-                for requests in _batches(await self._waiting(name, direction)):
+                async for requests in _gathered(self._waiting(name, direction), _weight):
                     yield RequestBatch(requests)
-        async for delayed in _gathered(self._delayed(now, direction)):
+        async for delayed in _gathered(self._delayed(now, direction), _weight):
             yield RequestBatch(delayed)
-        async for dead in _gathered(self._dead(now, direction)):
+        async for dead in _gathered(self._dead(now, direction), _weight):
             yield DeadBatch(dead)
-        async for items in _gathered(walk_items(crawl)):
-            yield ItemBatch([MovedItem(*each) for each in items])
-        async for ended in walk_history(crawl):
-            yield HistoryBatch(
-                [
-                    MovedDone(
-                        fingerprint=int(each.fingerprint), ago=now - each.at, status=each.status, size=each.size,
-                        links=each.links, items=each.items, note=each.note,
-                    )
-                    for each in ended
-                ]
-            )  # fmt: skip
+        async for items in _gathered(self._items(), lambda each: len(each.json)):
+            yield ItemBatch(items)
+        # What was settled together stays together: it is filled in as one.
+        async for moments in pieces.gathered(self._moments(now), len, _AT_ONCE, _HISTORY):
+            yield HistoryBatch([each for moment in moments for each in moment])
         facts = texts(await crawl.read("HGETALL", crawl.key("facts")))
         cursors = texts(await crawl.read("HGETALL", crawl.key("cursors")))
         yield Rest(
@@ -106,11 +106,14 @@ class RedisMover:
                 await self._fill("lanes", [list(msgspec.structs.astuple(each)) for each in batch.lanes])
             case RequestBatch():
                 lifo = any(each.seq < 0 for each in batch.requests)
-                await self._fill("requests", [lifo, [_filled_request(each) for each in batch.requests]])
+                for requests in _cut("a request", map(_filled_request, batch.requests)):
+                    await self._fill("requests", [lifo, requests])
             case DeadBatch():
-                await self._fill("dead", [_filled_dead(each) for each in batch.dead])
+                for dead in _cut("a dead letter", map(_filled_dead, batch.dead)):
+                    await self._fill("dead", dead)
             case ItemBatch():
-                await self._fill("items", [_filled_item(each) for each in batch.items])
+                for items in _cut("an item", map(_filled_item, batch.items)):
+                    await self._fill("items", items)
             case HistoryBatch():
                 for moment in _moments(batch.done):
                     digest = xxhash.xxh3_128_hexdigest(str([each.fingerprint for each in moment]).encode())
@@ -132,18 +135,10 @@ class RedisMover:
         sums = {"done": rest.done, "bytes": rest.bytes, "items": rest.items, "seq": rest.last_seq}
         await self._fill("rest", sums | {"lease": rest.last_lease, "position": rest.last_position})
 
-    async def _waiting(self, lane: str, direction: int) -> list[MovedRequest]:
+    async def _waiting(self, lane: str, direction: int) -> AsyncIterator[MovedRequest]:
         """The requests of a lane, in its order."""
-        found = {seq_of(each.entry): each async for each in walk_queue(self._crawl, lane)}
-        moved = [
-            MovedRequest(
-                fingerprint=restored(each.entry, lane).fingerprint, lane=lane, rank=each.rank,
-                seq=direction * seq, attempt=each.attempt, losses=each.losses,
-                record=restored(each.entry, lane).record().decode(),
-            )
-            for seq, each in found.items()
-        ]  # fmt: skip
-        return sorted(moved, key=lambda each: (each.rank, each.seq))
+        async for each in walk_waiting(self._crawl, lane, direction):
+            yield _moved_request(each, lane, direction)
 
     async def _delayed(self, now: float, direction: int) -> AsyncIterator[MovedRequest]:
         seen: set[int] = set()
@@ -167,11 +162,34 @@ class RedisMover:
                 reason=each.reason, detail=each.detail, status=each.status,
             )  # fmt: skip
 
+    async def _items(self) -> AsyncIterator[MovedItem]:
+        async for each in walk_items(self._crawl):
+            yield MovedItem(*each)
+
+    async def _moments(self, now: float) -> AsyncIterator[list[MovedDone]]:
+        async for ended in walk_history(self._crawl):
+            yield [
+                MovedDone(
+                    fingerprint=int(each.fingerprint), ago=now - each.at, status=each.status, size=each.size,
+                    links=each.links, items=each.items, note=each.note,
+                )
+                for each in ended
+            ]  # fmt: skip
+
 
 def _moved_lane(name: str, lane: Lane, now: float) -> MovedLane:
     return MovedLane(
         name=name, wait=max(0.0, lane.due - now), delay=lane.delay, cap=lane.cap, total=lane.total,
         held=max(0.0, lane.held - now), reason=lane.reason, pinned=bool(lane.pinned),
+        own_delay=lane.own_delay, own_cap=lane.own_cap,
+    )  # fmt: skip
+
+
+def _moved_request(queued: Queued, lane: str, direction: int) -> MovedRequest:
+    request = restored(queued.entry, lane)
+    return MovedRequest(
+        fingerprint=request.fingerprint, lane=lane, rank=queued.rank, seq=direction * seq_of(queued.entry),
+        attempt=queued.attempt, losses=queued.losses, record=request.record().decode(),
     )  # fmt: skip
 
 
@@ -211,12 +229,24 @@ def _batches(entries: list[T]) -> list[list[T]]:
     return [entries[first : first + _AT_ONCE] for first in range(0, len(entries), _AT_ONCE)]
 
 
-async def _gathered(entries: AsyncIterator[T]) -> AsyncIterator[list[T]]:
-    batch: list[T] = []
-    async for entry in entries:
-        batch.append(entry)
-        if len(batch) == _AT_ONCE:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+def _gathered(entries: AsyncIterator[T], size: Callable[[T], int]) -> AsyncIterator[list[T]]:
+    return pieces.gathered(entries, size, _AT_ONCE, _BYTES)
+
+
+def _weight(moved: MovedRequest | MovedDead) -> int:
+    return len(moved.record) + (len(moved.detail) if isinstance(moved, MovedDead) else 0)
+
+
+def _cut(what: str, told: Iterable[list[Any]]) -> Iterator[list[msgspec.Raw]]:
+    """As the server takes them, an operation's worth at a time."""
+    return pieces.cut((_sendable(what, each) for each in told), pieces.size_of, pieces.OPERATION_BYTES)
+
+
+def _sendable(what: str, told: list[Any]) -> msgspec.Raw:
+    raw = pieces.packed(told)
+    if pieces.size_of(raw) > pieces.LARGEST_BYTES:
+        raise StoreError(
+            f"{what} of the crawl has {pieces.megabytes(pieces.size_of(raw))}, and Redis is given "
+            f"{pieces.megabytes(pieces.LARGEST_BYTES)} at most: the crawl can't be moved there"
+        )
+    return raw

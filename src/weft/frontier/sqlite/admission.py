@@ -99,7 +99,11 @@ class Admission:
             listed = msgspec.json.encode(sorted(missing)).decode()
             pace = self._rules.pace
             db.execute(
-                "INSERT OR IGNORE INTO lanes (name, due, delay, cap) SELECT value, ?2, ?3, ?4 FROM json_each(?1)",
+                # WHERE true: or else SQLite would take ON for that of a join.
+                "INSERT INTO lanes (name, due, delay, cap) SELECT value, ?2, ?3, ?4 FROM json_each(?1) WHERE true"
+                # One that was pinned before it was known learns what its own pace is.
+                " ON CONFLICT (name) DO UPDATE SET own_delay = excluded.delay, own_cap = excluded.cap"
+                " WHERE pinned AND own_delay IS NULL",
                 (listed, now, pace.delay, 1 if self._rules.probe else pace.limit),
             )
             query = "SELECT name, id FROM lanes WHERE name IN (SELECT value FROM json_each(?))"

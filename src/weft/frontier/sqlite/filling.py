@@ -62,12 +62,14 @@ def fill(db: sqlite3.Connection, batch: Batch, now: float) -> None:
 
 def _fill_lanes(db: sqlite3.Connection, lanes: Sequence[MovedLane], now: float) -> None:
     db.executemany(
-        "INSERT INTO lanes (name, due, delay, cap, total, held, reason, pinned) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        "INSERT INTO lanes (name, due, delay, cap, total, held, reason, pinned, own_delay, own_cap)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (name) DO UPDATE SET due = excluded.due, delay = excluded.delay, cap = excluded.cap,"
-        " total = excluded.total, held = excluded.held, reason = excluded.reason, pinned = excluded.pinned",
+        " total = excluded.total, held = excluded.held, reason = excluded.reason, pinned = excluded.pinned,"
+        " own_delay = excluded.own_delay, own_cap = excluded.own_cap",
         [
             (each.name, now + each.wait, each.delay, each.cap, each.total, now + each.held if each.held else 0.0,
-             each.reason, each.pinned)
+             each.reason, each.pinned, each.own_delay, each.own_cap)
             for each in lanes
         ],
     )  # fmt: skip

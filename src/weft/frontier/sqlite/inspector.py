@@ -155,21 +155,33 @@ def _dead_kinds(db: sqlite3.Connection) -> dict[str, int]:
 
 
 def _repace(db: sqlite3.Connection, old: Pace, new: Pace) -> int:
-    return db.execute(
-        "UPDATE lanes SET delay = ?, cap = ? WHERE delay = ? AND cap = ? AND NOT pinned",
-        (new.delay, new.limit, old.delay, old.limit),
-    ).rowcount
+    paces = (new.delay, new.limit, old.delay, old.limit)
+    db.execute("UPDATE lanes SET own_delay = ?, own_cap = ? WHERE own_delay = ? AND own_cap = ? AND pinned", paces)
+    return db.execute("UPDATE lanes SET delay = ?, cap = ? WHERE delay = ? AND cap = ? AND NOT pinned", paces).rowcount
 
 
 def _pin(db: sqlite3.Connection, lane: str, delay: float | None, now: float) -> None:
     if delay is None:
-        db.execute("UPDATE lanes SET pinned = 0 WHERE name = ?", (lane,))
+        _unpin(db, lane, now)
         return
-    db.execute("INSERT OR IGNORE INTO lanes (name, due, delay, cap) VALUES (?, ?, ?, 1)", (lane, now, delay))
+    db.execute("INSERT OR IGNORE INTO lanes (name, due, delay, cap, pinned) VALUES (?, ?, ?, 1, 1)", (lane, now, delay))
     # A wait that has begun is as long as the new delay, from the moment from which the old one counted.
     db.execute(
-        "UPDATE lanes SET due = max(held, due + ?2 - delay), delay = ?2, cap = 1, pinned = 1 WHERE name = ?1",
+        "UPDATE lanes SET due = max(held, due + ?2 - delay), delay = ?2, cap = 1, pinned = 1,"
+        " own_delay = iif(pinned, own_delay, delay), own_cap = iif(pinned, own_cap, cap) WHERE name = ?1",
         (lane, delay),
+    )
+
+
+def _unpin(db: sqlite3.Connection, lane: str, now: float) -> None:
+    # Nothing ever came into it: it is as unknown as before.
+    db.execute("DELETE FROM lanes WHERE name = ? AND pinned AND own_delay IS NULL", (lane,))
+    db.execute(
+        "UPDATE lanes SET delay = own_delay, cap = own_cap, pinned = 0, own_delay = NULL, own_cap = NULL,"
+        # Where several may be out, the delay counts from the start of the one before; one that is out may start now.
+        " due = max(held, iif(own_cap <> 1 AND active > 0, max(due, ?2) + own_delay, due + own_delay - delay))"
+        " WHERE name = ?1 AND pinned",
+        (lane, now),
     )
 
 

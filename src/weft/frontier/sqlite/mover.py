@@ -112,9 +112,9 @@ _dead, _history = _structs(MovedDead), _structs(MovedDone)
 _WALKS = (
     _Walk(
         "SELECT id, name, max(0.0, due - ?1), delay, cap, total, max(0.0, held - ?1), iif(held > ?1, reason, ''),"
-        " pinned <> 0 FROM lanes WHERE id > ?3 ORDER BY id LIMIT ?2",
+        " pinned <> 0, own_delay, own_cap FROM lanes WHERE id > ?3 ORDER BY id LIMIT ?2",
         (0,),
-        lambda rows: LaneBatch(_lanes([(*row[:-1], bool(row[-1])) for row in rows])),
+        lambda rows: LaneBatch(_lanes([(*row[:-3], bool(row[-3]), *row[-2:]) for row in rows])),
     ),
     _Walk(
         "SELECT q.lane, q.rank, q.seq, q.fp, l.name, q.rank, q.seq, q.attempt, q.losses, q.record, NULL, ''"

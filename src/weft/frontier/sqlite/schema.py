@@ -23,6 +23,9 @@
 A request is in exactly one of queue, delayed, leases and dead, or it is done. ``rank`` is 0, or
 minus the priority; ``seq`` grows, or falls where the last in is to be the first out. A request keeps both
 through leases and retries, so what is given back stands where it stood.
+
+A pinned lane goes at the operator's ``delay`` and ``cap``; ``own_delay`` and ``own_cap`` are what it goes back to, null
+until the first request comes if it was pinned before.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ CREATE TABLE lanes (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE,
     due REAL NOT NULL, delay REAL NOT NULL, cap INTEGER NOT NULL,
     pending INTEGER NOT NULL DEFAULT 0, active INTEGER NOT NULL DEFAULT 0, total INTEGER NOT NULL DEFAULT 0,
-    held REAL NOT NULL DEFAULT 0, reason TEXT NOT NULL DEFAULT '', pinned INTEGER NOT NULL DEFAULT 0
+    held REAL NOT NULL DEFAULT 0, reason TEXT NOT NULL DEFAULT '', pinned INTEGER NOT NULL DEFAULT 0,
+    own_delay REAL, own_cap INTEGER
 );
 CREATE INDEX lanes_ready ON lanes (due) WHERE pending > 0 AND (cap = 0 OR active < cap);
 CREATE TABLE queue (
@@ -85,6 +89,8 @@ CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 UPGRADES = {
     1: """
 ALTER TABLE lanes ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE lanes ADD COLUMN own_delay REAL;
+ALTER TABLE lanes ADD COLUMN own_cap INTEGER;
 CREATE TABLE claims (role TEXT PRIMARY KEY, owner TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
 """,
 }

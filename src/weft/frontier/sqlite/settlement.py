@@ -112,8 +112,9 @@ def _release_lanes(
             row[4], row[5] = outcome.pace.delay, outcome.pace.limit
     db.executemany(
         "UPDATE lanes SET active = active - ?2, pending = pending + ?3,"
-        # A pinned lane keeps the operator's pace; its limit is 1.
+        # A pinned lane keeps the operator's pace, whose limit is 1, and goes back to the new one later.
         " delay = iif(pinned, delay, coalesce(?5, delay)), cap = iif(pinned, cap, coalesce(?6, cap)),"
+        " own_delay = iif(pinned, coalesce(?5, own_delay), NULL), own_cap = iif(pinned, coalesce(?6, own_cap), NULL),"
         # If the host was not asked, no turn was used. Where several may be out, the turn was counted at its start.
         " due = CASE WHEN ?4 IS NOT NULL AND (cap = 1 OR ?6 IS NOT NULL)"
         "  THEN max(due, ?4 + iif(pinned, delay, coalesce(?5, delay))) ELSE due END"

@@ -5,6 +5,9 @@
 -- get too full one is split in two, the next in turn (linear hashing), so no step is ever large. A
 -- fingerprint is too long for a Lua number; its last nine digits choose the set.
 
+-- Only a pinned lane has these: the pace that it goes back to.
+local OWN_DELAY, OWN_CAP = 11, 12
+
 local FULL = 200 -- a set yet to be split has up to twice that; Redis keeps up to 512 as an array
 
 local function level_of(buckets)
@@ -71,6 +74,13 @@ local function put_back(crawl, name, rank, attempt, losses, entry)
   count(crawl, 'pending', 1)
 end
 
+-- A lane that was pinned before it was known learns what its own pace is.
+local function learn_pace(crawl, lane)
+  if lane[PINNED] == 1 and not lane[OWN_DELAY] then
+    lane[OWN_DELAY], lane[OWN_CAP] = crawl.rules.delay, crawl.rules.cap
+  end
+end
+
 local function admit(crawl, fingerprint, name, rank, record)
   local most = crawl.rules.max_per_lane
   if most > 0 and lane_of(crawl, name)[TOTAL] >= most or not remember(crawl, fingerprint) then
@@ -78,6 +88,7 @@ local function admit(crawl, fingerprint, name, rank, record)
   end
   local lane = lane_of(crawl, name)
   lane[TOTAL] = lane[TOTAL] + 1
+  learn_pace(crawl, lane)
   local entry = count(crawl, 'seq', 1) .. ' ' .. record
   if rank ~= 0 then
     put_back(crawl, name, rank, 0, 0, entry)

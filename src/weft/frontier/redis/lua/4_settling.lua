@@ -55,6 +55,8 @@ local function release(crawl, released)
     local one_at_a_time = lane[CAP] == 1
     if paced then
       lane[DELAY], lane[CAP] = change.delay, change.cap
+    elseif change.delay then
+      lane[OWN_DELAY], lane[OWN_CAP] = change.delay, change.cap
     end
     -- If the host was not asked, no turn was used. Where several may be out, the turn was counted at its start.
     if change.touched and (one_at_a_time or paced) then

@@ -5,24 +5,52 @@ local NEAR_FRONT, KEPT_REFUSED = 1000, 1000
 
 local function hold(crawl, asked)
   local lane, till = lane_of(crawl, asked[1]), crawl.now + asked[2]
+  learn_pace(crawl, lane)
   if lane[HELD] < till then
     lane[DUE], lane[HELD], lane[REASON] = math.max(lane[DUE], till), till, asked[3]
   end
 end
 
+-- A wait that has begun is as long as the new delay, from the moment from which the old one counted.
+local function set_pace(lane, delay, cap)
+  lane[DUE] = math.max(lane[HELD], lane[DUE] + delay - lane[DELAY])
+  lane[DELAY], lane[CAP] = delay, cap
+end
+
+local function unpin(crawl, name)
+  local lane = lane_of(crawl, name)
+  if lane[PINNED] == 0 then
+    return
+  end
+  local delay, cap = lane[OWN_DELAY], lane[OWN_CAP]
+  if not delay then
+    -- Nothing ever came into it: it is as unknown as before.
+    crawl.lanes[name], crawl.was[name] = nil, nil
+    call('HDEL', crawl.kept, name)
+    return
+  end
+  if cap ~= 1 and lane[ACTIVE] > 0 then
+    -- Where several may be out, the delay counts from the start of the one before; one that is out may start now.
+    lane[DUE] = math.max(lane[DUE], crawl.now) + lane[DELAY]
+  end
+  set_pace(lane, delay, cap)
+  lane[PINNED], lane[OWN_DELAY], lane[OWN_CAP] = 0, nil, nil
+end
+
 local function pin(crawl, asked)
   local name, delay = asked[1], asked[2]
   local known = call('HEXISTS', crawl.kept, name) == 1
-  if not delay and not known then
-    return
+  if not delay then
+    return known and unpin(crawl, name)
   end
   local lane = lane_of(crawl, name)
-  lane[PINNED] = delay and 1 or 0
-  if delay then
-    -- A wait that has begun is as long as the new delay, from the moment from which the old one counted.
-    lane[DUE] = known and math.max(lane[HELD], lane[DUE] + delay - lane[DELAY]) or lane[DUE]
+  if not known then
     lane[DELAY], lane[CAP] = delay, 1
+  elseif lane[PINNED] == 0 then
+    lane[OWN_DELAY], lane[OWN_CAP] = lane[DELAY], lane[CAP]
   end
+  lane[PINNED] = 1
+  set_pace(lane, delay, 1)
 end
 
 -- names, old delay and cap, new delay and cap
@@ -30,7 +58,11 @@ local function repace(crawl, asked)
   local changed = 0
   for _, name in ipairs(asked[1]) do
     local lane = lane_of(crawl, name)
-    if lane[DELAY] == asked[2] and lane[CAP] == asked[3] and lane[PINNED] == 0 then
+    if lane[PINNED] == 1 then
+      if lane[OWN_DELAY] == asked[2] and lane[OWN_CAP] == asked[3] then
+        lane[OWN_DELAY], lane[OWN_CAP] = asked[4], asked[5]
+      end
+    elseif lane[DELAY] == asked[2] and lane[CAP] == asked[3] then
       lane[DELAY], lane[CAP] = asked[4], asked[5]
       changed = changed + 1
     end

@@ -7,13 +7,14 @@ local function fill_seen(crawl, fingerprints)
   end
 end
 
--- name, wait, delay, cap, total, held, reason, pinned
+-- name, wait, delay, cap, total, held, reason, pinned, own delay and cap
 local function fill_lanes(crawl, lanes)
   for _, moved in ipairs(lanes) do
     local lane = lane_of(crawl, moved[1])
     lane[DUE], lane[DELAY], lane[CAP], lane[TOTAL] = crawl.now + moved[2], moved[3], moved[4], moved[5]
     lane[HELD] = moved[6] > 0 and crawl.now + moved[6] or 0
     lane[REASON], lane[PINNED] = moved[7], moved[8] and 1 or 0
+    lane[OWN_DELAY], lane[OWN_CAP] = moved[9], moved[10]
   end
 end
 
