@@ -51,7 +51,8 @@ async def test_calls_that_are_cancelled_leave_their_turn_to_others() -> None:
         async with crawl_at(server.url) as store:
             server.pause()
             calls = [asyncio.create_task(store.frontier.counts()) for _ in range(3 * CONNECTIONS)]
-            await asyncio.sleep(0)
+            for _ in range(50):  # until those that have a connection wait for its answer
+                await asyncio.sleep(0)
             # Of those that have a connection, and of those that wait for one.
             cancelled, others = calls[::2], calls[1::2]
             for call in cancelled:
