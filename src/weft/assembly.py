@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from datetime import date
 from pathlib import Path
 
+from weft.bus.base import Bus
 from weft.clock import SystemClock
 from weft.config import Settings
 from weft.engine.feeding import Feeding
@@ -57,6 +58,24 @@ async def open_depot(url: str, folder: Path) -> Depot:
                 raise ConfigError(f"{masked(url)} needs a package more: pip install weft[redis]") from error
             return await RedisDepot.connect(url)
     raise ConfigError(f"there is no frontier {masked(url)!r}; write one of {', '.join(_FRONTIERS)}")
+
+
+_BUSES = ("memory:", "redis://HOST:PORT/DB", "amqp://HOST,HOST2/VHOST", "kafka://HOST:PORT,HOST2:PORT")
+
+
+async def open_bus(url: str) -> Bus:
+    """The message broker at ``url``, connected.
+
+    :raises ConfigError: there is nothing of that kind, or what it needs is not installed.
+    :raises BusError: it can't be reached, or says no.
+    """
+    scheme = url.partition(":")[0].lower()
+    match scheme:
+        case "memory":
+            from weft.bus.memory import MemoryBus
+
+            return MemoryBus()
+    raise ConfigError(f"there is no bus {masked(url)!r}; write one of {', '.join(_BUSES)}")
 
 
 def fetcher_for(settings: Settings, folder: Path) -> Fetcher:

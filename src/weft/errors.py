@@ -6,6 +6,10 @@
     ├── StoreError             the crawl's state can't be opened, read or written    exit 4
     │   └── StoreTooNew        it was made by a newer Weft                           exit 4
     ├── SinkError              an output can't be written                            exit 1
+    ├── BusError               a message broker can't be used                        exit 4
+    │   ├── BusUnavailable     it can't be reached                                   exit 4
+    │   ├── BusRefused         it says no: to the login, a name, a size              exit 4
+    │   └── Unsupported        it lacks what was asked for                           exit 4
     └── FetchError             a response could not be had
         ├── NetworkError       the host can't be reached, or hung up
         │   ├── UnknownHost    its name does not resolve
@@ -43,6 +47,22 @@ class StoreTooNew(StoreError):
 
 class SinkError(WeftError):
     """An output can't be written."""
+
+
+class BusError(WeftError):
+    """A message broker can't be used."""
+
+
+class BusUnavailable(BusError):
+    """The broker can't be reached; the message says what was tried."""
+
+
+class BusRefused(BusError):
+    """The broker says no: to the login, to a name, to a size."""
+
+
+class Unsupported(BusError):
+    """The broker lacks a capability; the message names it."""
 
 
 class FetchError(WeftError):

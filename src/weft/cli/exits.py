@@ -1,7 +1,7 @@
 """Exit codes, and errors as messages.
 
 0  finished             3  spider or configuration can't be loaded     130  interrupted (SIGINT)
-1  failed               4  store can't be reached                      143  terminated (SIGTERM)
+1  failed               4  store or broker can't be reached            143  terminated (SIGTERM)
 2  wrong usage          5  finished, but --fail-on was met
 """
 
@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
-from weft.errors import ConfigError, StoreError, WeftError
+from weft.errors import BusError, ConfigError, StoreError, WeftError
 
 FAILED, CONFIG, STORE, BROKEN = 1, 3, 4, 5
 BY_SIGNAL = 128
@@ -25,7 +25,7 @@ BY_SIGNAL = 128
 def exit_code(error: WeftError) -> int:
     if isinstance(error, ConfigError):
         return CONFIG
-    if isinstance(error, StoreError):
+    if isinstance(error, StoreError | BusError):
         return STORE
     return FAILED
 

@@ -1,0 +1,144 @@
+"""A subscription, as it works on every broker.
+
+A backend gives a :class:`Source` of deliveries; what is done with them is here: batches to the handler, acknowledgement
+after it, the failed once more and alone, the hopeless to the dead letters, pausing and closing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from weft.bus.base import Delivery, Handler, Interest
+from weft.errors import BusError
+
+REASON = "weft-reason"
+"""The header that tells why a message is among the dead letters."""
+
+_FIRST_RETRY_SECONDS = 0.1
+_LONGEST_RETRY_SECONDS = 10.0
+
+
+class Source(Protocol):
+    """The deliveries of one subscriber. A lost connection is its own affair; what it raises ends the subscription."""
+
+    async def receive(self, limit: int) -> list[Delivery]:
+        """The next deliveries, at least one; waits for it. Nothing is lost if it is cancelled while it waits."""
+
+    async def done(self, deliveries: Sequence[Delivery]) -> None:
+        """They are handled: never hand them out again."""
+
+    async def again(self, deliveries: Sequence[Delivery], after: float) -> None:
+        """Hand each out again to anyone of the group, its attempt one higher, so many seconds from now."""
+
+    async def bury(self, deliveries: Sequence[Delivery], reason: str) -> None:
+        """Move them to the dead letters, with the header ``REASON``."""
+
+    def hold(self, paused: bool) -> None:
+        """Take nothing more from the broker while paused; give back what is held but not received, if that is easy."""
+
+    async def close(self) -> None:
+        """Give back what is held, its attempt not counted where the broker allows that."""
+
+
+class Pump:
+    """Drives one subscriber; see :class:`weft.bus.base.Subscription`."""
+
+    def __init__(self, interest: Interest, handler: Handler, source: Source, ended: Callable[[Pump], None]) -> None:
+        self.interest = interest
+        self.handled = 0
+        self.failed = 0
+        self.last_error = ""
+        # Where nothing is tried twice, no message may fail for another's sake.
+        self._batch = min(interest.batch, interest.prefetch) if interest.attempts > 1 else 1
+        self._handler = handler
+        self._source = source
+        self._ended = ended
+        self._paused = False
+        self._closing = False
+        self._told = asyncio.Event()  # to pause, to resume or to close
+        self._task = asyncio.create_task(self._run(), name=f"subscription to {', '.join(interest.topics)}")
+
+    def pause(self) -> None:
+        self._paused = True
+        self._source.hold(True)
+        self._told.set()
+
+    def resume(self) -> None:
+        self._paused = False
+        self._source.hold(False)
+        self._told.set()
+
+    async def wait(self) -> None:
+        await asyncio.shield(self._task)
+
+    async def close(self) -> None:
+        self._closing = True
+        self._told.set()
+        if asyncio.current_task() is not self._task:
+            with contextlib.suppress(BusError):
+                await asyncio.shield(self._task)
+
+    async def _run(self) -> None:
+        try:
+            while not self._closing:
+                self._told.clear()
+                if self._paused:
+                    await self._told.wait()
+                elif deliveries := await self._receive():
+                    await self._hand_out(deliveries)
+        finally:
+            self._ended(self)
+            await self._source.close()
+
+    async def _receive(self) -> list[Delivery]:
+        """The next batch; none when it was told something else."""
+        receiving = asyncio.create_task(self._source.receive(self._batch))
+        told = asyncio.create_task(self._told.wait())
+        try:
+            await asyncio.wait((receiving, told), return_when=asyncio.FIRST_COMPLETED)
+            receiving.cancel()
+            return await receiving
+        except asyncio.CancelledError:
+            if not receiving.cancelled():
+                raise
+            return []
+        finally:
+            receiving.cancel()
+            told.cancel()
+
+    async def _hand_out(self, deliveries: list[Delivery]) -> None:
+        # What failed before comes alone, so that it can't take others along again.
+        fresh = [delivery for delivery in deliveries if delivery.attempt == 1]
+        for batch in (fresh, *([delivery] for delivery in deliveries if delivery.attempt > 1)):
+            while self._paused and not self._closing:
+                self._told.clear()
+                await self._told.wait()
+            if batch and not self._closing:
+                await self._handle(batch)
+
+    async def _handle(self, batch: list[Delivery]) -> None:
+        try:
+            await self._handler(batch)
+        except Exception as error:
+            await self._fail(batch, f"{type(error).__name__}: {error}")
+        else:
+            self.handled += len(batch)
+            await self._source.done(batch)
+
+    async def _fail(self, batch: list[Delivery], reason: str) -> None:
+        self.failed += len(batch)
+        self.last_error = reason
+        if not self.interest.group:
+            return
+        # A batch of several says nothing about each of them, so none of them is given up for it.
+        attempts = self.interest.attempts
+        dead = [delivery for delivery in batch if delivery.attempt >= attempts] if len(batch) == 1 else []
+        alive = [delivery for delivery in batch if delivery not in dead]
+        if dead:
+            await self._source.bury(dead, reason)
+        if alive:
+            after = min(_FIRST_RETRY_SECONDS * 2 ** (alive[0].attempt - 1), _LONGEST_RETRY_SECONDS)
+            await self._source.again(alive, after)
