@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+PEERS  := .venv-bench
 
-.PHONY: help setup servers demo check test nemesis clean
+.PHONY: help setup servers demo check test nemesis bench bench-quick clean
 
 help:  ## what there is
-	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 13
 
 setup: $(READY) servers  ## everything the other commands need, in .venv
 
@@ -36,5 +37,15 @@ FIRST ?= 1
 nemesis: setup  ## crawls by fleets of which everything is killed: SEEDS=n, from FIRST=k on
 	$(BIN)/python -m weft.testing.nemesis --seeds $(SEEDS) --first $(FIRST) $(if $(REPORT),--report $(REPORT))
 
+$(PEERS)/.ready: $(READY) tools/bench $(wildcard bench/side_by_side/peers.txt bench/side_by_side/jobs/colly/*)
+	tools/bench $(PYTHON) $(PEERS)
+	@touch $@
+
+bench: setup $(PEERS)/.ready  ## Weft and other crawlers side by side; half an hour or more
+	$(BIN)/python -m bench.side_by_side
+
+bench-quick: setup $(PEERS)/.ready  ## the same on a smaller site, within five minutes
+	$(BIN)/python -m bench.side_by_side --pages 2000 --rounds 2 --patience 20 --results bench/results/quick
+
 clean:  ## remove what setup and the tests made
-	rm -rf $(VENV) .weft .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) .weft .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

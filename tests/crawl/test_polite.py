@@ -26,7 +26,7 @@ def follower(start: list[str] | str, **settings: Any) -> Spider:
 
 
 async def test_three_hundred_hosts(tmp_path: Path) -> None:
-    """No gap shorter than the delay; the rate that is reached is measured by bench/polite.py."""
+    """No gap shorter than the delay; the rate that is reached is measured by bench.polite."""
     async with serve(Site(hosts=300, pages=3000, links=8, page_bytes=600)) as site:
         done = await crawl(follower(site.url + "p/0"), tmp_path, delay=0.1, per_host=1, robots=True)
         assert done.counts.done == 3000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from pathlib import Path
+from types import GeneratorType
 from typing import Any
 
 from weft.model import Request
@@ -20,16 +21,27 @@ async def collect(given: Any) -> tuple[list[Request], list[bytes]]:
     """
     requests: list[Request] = []
     items: list[bytes] = []
-    async for batch in batches(given):
-        for each in batch:
-            if type(each) is Request:
-                requests.append(each)
-            else:
-                _sort(each, requests, items)
+    if type(given) is GeneratorType:  # as most handlers are; without a detour through the asynchronous
+        for value in given:
+            _sort(value, requests, items)
+    else:
+        async for batch in batches(given):
+            _sort(batch, requests, items)
     return requests, items
 
 
 def _sort(value: Any, requests: list[Request], items: list[bytes]) -> None:
+    if type(value) is dict:
+        items.append(encode(value))
+        return
+    for each in value if type(value) is list else (value,):
+        if type(each) is Request:
+            requests.append(each)
+        else:
+            _sort_rare(each, requests, items)
+
+
+def _sort_rare(value: Any, requests: list[Request], items: list[bytes]) -> None:
     for each in flatten([value]):
         if isinstance(each, Request):
             requests.append(each)

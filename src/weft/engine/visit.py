@@ -17,6 +17,7 @@ from weft.engine.handling import collect, described
 from weft.engine.names import PrivateNames
 from weft.engine.robots import Lapsed, RobotsKeeper, Unavailable
 from weft.engine.stats import Stats
+from weft.engine.turns import Turns
 from weft.errors import FetchError, NetworkError, SpiderError, StoreError, TooSlow, UnknownHost
 from weft.fetch.base import Fetcher
 from weft.model import Dead, Done, Lease, Outcome, Pace, Request, Response, Retry
@@ -30,6 +31,9 @@ from weft.spider.spider import Middleware, Next
 
 Hold = Callable[[str, float, str], Awaitable[None]]
 _MOST_DELAYS = 20_000
+# How late a request may be for the handlers of other pages: by so much of the delay.
+_SLICE_SHARE = 0.01
+_SHORTEST_SLICE = 0.0005
 # What users' functions may raise without taking the crawl down: also sys.exit(), and a future of theirs that was
 # cancelled.
 _BY_HANDLERS = (Exception, SystemExit, asyncio.CancelledError)
@@ -64,6 +68,8 @@ class Visitor:
         self._stats = stats
         self._clock = clock
         self._delays: dict[str, float] = {}
+        delay = settings.rules.pace.delay
+        self._turns = Turns(max(delay * _SLICE_SHARE, _SHORTEST_SLICE)) if delay > 0 else None
 
     async def visit(self, lease: Lease) -> Outcome:
         visit = _Visit(lease)
@@ -135,6 +141,8 @@ class Visitor:
         raise _Failed(self._verdict(visit, response), "http", f"answered with status {response.status}")
 
     async def _handle(self, visit: _Visit, response: Response) -> Outcome:
+        if self._turns is not None:
+            await self._turns.wait()
         try:
             handler = self._spider.handler_for(visit.lease.request)
             requests, items = await collect(handler(Page(response)))

@@ -92,29 +92,29 @@ class HttpFetcher:
         try:
             async with self._prepare(request) as answer:
                 received = monotonic()
-                announced, encoding = _about_body(answer)
+                try:
+                    headers = Headers(answer.headers.items())
+                except ValueError:  # one is not ASCII
+                    headers = Headers(_readable(answer))
+                length, encoding = headers.get("content-length", ""), headers.get("content-encoding")
+                announced = int(length) if length.isdecimal() else -1
                 piece = await answer.body_reader.read(_PIECE)
-                inflated = False
                 if piece is not None and len(piece) == announced < _PIECE and encoding is None:
                     body = piece.to_bytes()
                     if announced > self._max_body:
                         raise self._too_large(request, f"it has {announced}")
                 else:
                     body, inflated = await self._read(request, answer, piece, announced, encoding)
-                try:
-                    pairs = tuple(answer.headers.items())
-                except ValueError:  # one is not ASCII
-                    pairs = _readable(answer)
+                    if inflated:
+                        headers = headers.without("content-encoding", "content-length")
         except PyreqwestError as error:
             proxy = request.proxy or self._proxy
             raise explain(error, request, proxy, monotonic() - started, self._timeouts) from error
-        if inflated:
-            pairs = tuple([pair for pair in pairs if pair[0] not in ("content-encoding", "content-length")])
         return Response(
             request=request,
             url=request.url,
             status=answer.status,
-            headers=Headers(pairs),
+            headers=headers,
             body=body,
             received=received,
             elapsed=monotonic() - started,
@@ -189,16 +189,6 @@ def _readable(answer: Answer) -> tuple[tuple[str, str], ...]:
         with contextlib.suppress(ValueError):
             pairs += [(name, value) for value in answer.headers.getall(name)]
     return tuple(pairs)
-
-
-def _about_body(answer: Answer) -> tuple[int, str | None]:
-    """The announced length, -1 if there is none, and the coding that is still to be undone."""
-    try:
-        length = answer.get_header("content-length")
-        encoding = answer.get_header("content-encoding")
-    except ValueError:  # not ASCII, hence nonsense
-        return -1, None
-    return int(length) if length is not None and length.isdecimal() else -1, encoding
 
 
 async def _inflate(piece: Bytes, stages: list[Inflater], read: Callable[[int], Awaitable[Bytes | None]]) -> bytes:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar, overload
 
 import msgspec
 
 from weft.model.request import Request
+
+T = TypeVar("T")
 
 
 class Headers(Mapping[str, str]):
@@ -31,6 +34,14 @@ class Headers(Mapping[str, str]):
     def __getitem__(self, name: str) -> str:
         return self._index[name.lower()]
 
+    # Mapping's own catches an exception for what is missing, and is asked several times a page.
+    @overload
+    def get(self, name: str, /) -> str | None: ...
+    @overload
+    def get(self, name: str, /, default: T) -> str | T: ...
+    def get(self, name: str, /, default: T | None = None) -> str | T | None:
+        return self._index.get(name.lower(), default)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._index)
 
@@ -40,6 +51,10 @@ class Headers(Mapping[str, str]):
     def get_all(self, name: str) -> list[str]:
         name = name.lower()
         return [value for key, value in self._pairs if key.lower() == name]
+
+    def without(self, *names: str) -> Headers:
+        """The others; names in lower case."""
+        return Headers(pair for pair in self._pairs if pair[0].lower() not in names)
 
     def pairs(self) -> tuple[tuple[str, str], ...]:
         return self._pairs

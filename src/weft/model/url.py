@@ -1,6 +1,6 @@
 """URLs by the WHATWG standard, and the identity of a request.
 
-``join`` is called for every link of every page, so it has two ways. Most links of most sites are
+Links are joined by the dozen for every page, so there are two ways. Most links of most sites are
 a path on the same host written in plain characters; for these the standard's answer is simple
 concatenation, and a regular expression proves that nothing in them needs the full algorithm.
 Everything else goes through ada, the parser that browsers' runtimes use. A property test holds
@@ -10,6 +10,8 @@ the two ways equal.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 import ada_url
@@ -17,6 +19,7 @@ import xxhash
 
 _SIGN: Final = 1 << 63
 _WRAP: Final = 1 << 64
+_KEPT: Final = 50_000  # links that are not joined anew: about 15 MB
 
 # What the standard leaves exactly as it stands, provided that no segment of the path begins with a dot: nothing
 # in it is percent-encoded, stripped or rewritten. "%" stays out of paths because "%2e" is a dot, too.
@@ -69,7 +72,7 @@ def canonical(url: str) -> str:
 
 
 class Joiner:
-    """Joins the links of one page to its canonical URL; None for a link that leads to no web page."""
+    """Joins the links of one page to its canonical URL."""
 
     __slots__ = ("_base", "_folder", "_origin")
 
@@ -79,15 +82,37 @@ class Joiner:
         self._folder = base.partition("?")[0].rpartition("/")[0] + "/"
 
     def __call__(self, link: str) -> str | None:
+        """One link; None if it leads to no web page."""
+        joined = self.all((link,))
+        return joined[0] if joined else None
+
+    def all(self, links: Iterable[str]) -> list[str]:
+        """Those of the links that lead to web pages, each once, in order."""
+        origin = self._origin
+        joined: dict[str, None] = {}
+        for link in links:
+            # What begins with a slash leads to the same place from everywhere on the host, and most of it stands on
+            # every page.
+            url = _join_known(origin, link) if link.startswith("/") else self._join(link)
+            if url is not None:
+                joined[url] = None
+        return list(joined)
+
+    def _join(self, link: str) -> str | None:
         if "/." not in link:
             if link.startswith("http"):
                 if _plain_url(link):
                     return link
-            elif _plain_path(link):
-                return self._origin + link
             elif _plain_relative(link):
                 return self._folder + link
         return _normalize(link, self._base)
+
+
+@lru_cache(maxsize=_KEPT)
+def _join_known(origin: str, link: str) -> str | None:
+    if "/." not in link and _plain_path(link):
+        return origin + link
+    return _normalize(link, origin + "/")
 
 
 def join(base: str, link: str) -> str | None:

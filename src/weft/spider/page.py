@@ -13,7 +13,7 @@ from weft.model import Headers, Request, Response
 from weft.model.url import Joiner
 from weft.spider.charset import decode, is_utf8
 from weft.spider.links import Patterns, chosen
-from weft.spider.selection import Elements, Pending, Selection, select
+from weft.spider.selection import Elements, Pending, Selection, find, select
 from weft.spider.sitemap import Sitemap, parse_sitemap
 
 Target = str | Selection
@@ -31,6 +31,9 @@ class Page:
         self.response = response
         self.request = response.request
         self.url = response.url
+        # Kept by hand: before Python 3.12 a cached_property takes a lock each time it is made.
+        self._found_roots: tuple[LexborNode, ...] | None = None
+        self._made_joiner: Joiner | None = None
 
     @property
     def status(self) -> int:
@@ -129,23 +132,31 @@ class Page:
             links = _hrefs(target)
         else:
             links = list(target)
-        join = self._join
-        # As a dict's keys: each once, in order.
-        return list({url: None for link in links if (url := join(link.strip())) is not None})
+        return self._join.all([link.strip() for link in links])
 
-    @cached_property
+    @property
     def _join(self) -> Joiner:
-        head = self._roots[0].first_child if self._roots else None
-        href = select((head,), "base::attr(href)").get() if head is not None else None
-        joined = Joiner(self.url)(href.strip()) if href else None
-        return Joiner(joined or self.url)
+        if self._made_joiner is None:
+            self._made_joiner = self._joiner()
+        return self._made_joiner
 
-    @cached_property
+    def _joiner(self) -> Joiner:
+        joiner = Joiner(self.url)
+        head = self._roots[0].first_child if self._roots else None
+        for base in find("base", head) if head is not None else ():
+            if (href := base.attributes.get("href")) is not None:
+                joined = joiner(href.strip())
+                return Joiner(joined) if joined else joiner
+        return joiner
+
+    @property
     def _roots(self) -> tuple[LexborNode, ...]:
         """The document's root, if it has one; the tree lives as long as it is held."""
-        utf8 = is_utf8(self.body, self.headers.get("content-type"))
-        root = LexborHTMLParser(self.body if utf8 else self.text).root
-        return () if root is None else (root,)
+        if self._found_roots is None:
+            utf8 = is_utf8(self.body, self.headers.get("content-type"))
+            root = LexborHTMLParser(self.body if utf8 else self.text).root
+            self._found_roots = () if root is None else (root,)
+        return self._found_roots
 
     @cached_property
     def _xpath_tree(self) -> Any:

@@ -22,7 +22,11 @@ T = TypeVar("T")
 _engine = LexborCSSSelector()  # type: ignore[no-untyped-call]
 
 
-def _find(css: str, node: LexborNode) -> list[LexborNode]:
+def find(css: str, node: LexborNode) -> list[LexborNode]:
+    """The elements within a node that match.
+
+    :raises ValueError: it is not a selector.
+    """
     try:
         return _engine.find(css, node)
     except SelectolaxError as error:
@@ -183,8 +187,8 @@ class Pending(Selection):
 
     def _nodes(self, css: str) -> list[LexborNode]:
         if len(self._roots) == 1:
-            return _find(css, self._roots[0])
-        return [node for root in self._roots for node in _find(css, root)]
+            return find(css, self._roots[0])
+        return [node for root in self._roots for node in find(css, root)]
 
     def _values(self, query: Query) -> list[str]:
         return [value for node in self._nodes(query.css) for value in _values_of(node, query)]

@@ -1,7 +1,7 @@
 """Cutting what is sent to a server, or read from it, by its size.
 
-A server takes no more than its ``proto-max-bulk-len`` in one piece, 512 MB if nobody changed it, and hangs up on whoever
-sends more. It is also deaf to all others while it works on a large piece.
+A server takes no more than its ``proto-max-bulk-len`` in one piece, 512 MB if nobody changed it, and hangs up on
+whoever sends more. It is also deaf to all others while it works on a large piece.
 """
 
 from __future__ import annotations

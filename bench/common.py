@@ -1,0 +1,46 @@
+"""What the measurements share: tables, and the files of results."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from bench.side_by_side.machine import machine
+
+RESULTS: Final = Path(__file__).with_name("results")
+# Asked before anything is measured: it also says how busy the machine is with other things.
+_MACHINE: Final = machine()
+
+
+def save(name: str, results: dict[str, Any]) -> None:
+    """Write ``bench/results/NAME.json``: when and on what it was measured, and the results."""
+    head = {
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "machine": _MACHINE,
+        "versions": {"weft": version("weft"), "sqlite": sqlite3.sqlite_version},
+    }
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(head | results, indent=2) + "\n")
+
+
+def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print a table, flush right."""
+    shown = [[_shown(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(heads, *shown, strict=True)]
+    print(f"\n{title}\n")
+    for row in (heads, *shown):
+        print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+    print(flush=True)
+
+
+def _shown(cell: Any) -> str:
+    if cell is None:
+        return "-"
+    if isinstance(cell, float):
+        return f"{cell:,.1f}" if abs(cell) >= 10 else f"{cell:.2f}"
+    return f"{cell:,}" if isinstance(cell, int) else str(cell)

@@ -1,0 +1,87 @@
+"""scrapy-redis as the sampling sees it, on a server that is running: for the Python of the peers.
+
+    PEERS/python -m bench.frontier.peer --port 6379 --pid 1234 --sizes 100000 1000000
+
+Its own classes, as its scheduler uses them by default: the dupefilter is asked about each request, and what is new is
+pushed into the priority queue; pages are taken by ``pop``. There is no lease and no acknowledgement: a page that was
+popped is gone. It has no batches, each step is a round trip of its own; only while filling are they pipelined.
+Prints a JSON line for each size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+
+import redis
+from bench.frontier.sampling import cpu_of, sampled, weighed
+from bench.frontier.urls import HOSTS, url_of
+from scrapy import Request, Spider
+from scrapy_redis.dupefilter import RFPDupeFilter
+from scrapy_redis.queue import PriorityQueue
+
+
+class BenchSpider(Spider):  # type: ignore[misc]
+    name = "bench"
+
+
+class ScrapyRedisStore:
+    """See :class:`bench.frontier.sampling.Measured`."""
+
+    def __init__(self, port: int, pid: int, hosts: int) -> None:
+        self._server = redis.StrictRedis(port=port)
+        self._queue = PriorityQueue(self._server, BenchSpider(), "%(spider)s:requests")
+        self._seen = RFPDupeFilter(self._server, "bench:dupefilter")
+        self._pid = pid
+        self._hosts = hosts
+
+    def make(self, numbers: Iterable[int]) -> list[Request]:
+        return [Request(url_of(number, self._hosts), meta={"depth": 3}) for number in numbers]
+
+    def fill(self, requests: Sequence[Request]) -> None:
+        with self._server.pipeline(transaction=False) as pipeline:
+            self._queue.server = self._seen.server = pipeline
+            for request in requests:
+                self._seen.request_seen(request)
+                self._queue.push(request)
+            pipeline.execute()
+        self._queue.server = self._seen.server = self._server
+
+    def put(self, requests: Sequence[Request]) -> int:
+        new = 0
+        for request in requests:
+            if not self._seen.request_seen(request):
+                self._queue.push(request)
+                new += 1
+        return new
+
+    def work(self, count: int) -> int:
+        return sum(self._queue.pop() is not None for _ in range(count))
+
+    def size(self) -> int:
+        return int(self._server.info("memory")["used_memory"])
+
+    def cpu(self) -> float:
+        return cpu_of(self._pid)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--pid", type=int, required=True)
+    parser.add_argument("--sizes", type=int, nargs="*", default=[])
+    parser.add_argument("--weigh", type=int, default=0, help="fill in so many URLs, and only say what they weigh")
+    parser.add_argument("--hosts", type=int, default=HOSTS)
+    options = parser.parse_args()
+    versions = {name: version(name) for name in ("scrapy-redis", "scrapy", "redis")}
+    store = ScrapyRedisStore(options.port, options.pid, options.hosts)
+    if options.weigh:
+        print(json.dumps({"bytes_per_url": weighed(store, options.weigh), "versions": versions}))
+    for row in sampled(store, options.sizes):
+        print(json.dumps({**row, "versions": versions}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

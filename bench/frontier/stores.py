@@ -1,0 +1,84 @@
+"""Weft's frontiers as the sampling sees them.
+
+Pages are leased from all lanes in turn and settled as done, without links or items. Lanes have no delay, or the pages
+of 2,000 hosts would soon have to wait; one page of a host is out at a time, as is usual.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import uvloop
+from bench.frontier.sampling import cpu_of
+from bench.frontier.urls import HOSTS, url_of
+
+from weft.frontier.base import Frontier, Rules
+from weft.frontier.redis.depot import RedisDepot
+from weft.frontier.sqlite import Database, SqliteFrontier
+from weft.model import Done, Pace, Request
+from weft.testing.servers import RedisServer
+
+_RULES = Rules(pace=Pace(0.0, 1))
+
+
+class WeftStore:
+    """See :class:`bench.frontier.sampling.Measured`."""
+
+    def __init__(
+        self, frontier: Frontier, runner: asyncio.Runner, size: Callable[[], int], hosts: int, server: int | None = None
+    ) -> None:
+        self._frontier = frontier
+        self._run = runner.get_loop().run_until_complete
+        self._hosts = hosts
+        self._server = server
+        self.size = size
+
+    def make(self, numbers: Iterable[int]) -> list[Request]:
+        return [Request(url=url_of(number, self._hosts), depth=3) for number in numbers]
+
+    def fill(self, requests: Sequence[Request]) -> None:
+        self.put(requests)
+
+    def put(self, requests: Sequence[Request]) -> int:
+        return self._run(self._frontier.put(requests))
+
+    def cpu(self) -> float:
+        return cpu_of(self._server)
+
+    def work(self, count: int) -> int:
+        return self._run(self._work(count))
+
+    async def _work(self, count: int) -> int:
+        leases = await self._frontier.lease(count, "bench")
+        now = time.monotonic()
+        lost = await self._frontier.settle([Done(lease=each, touched=now, status=200, size=6000) for each in leases])
+        return len(leases) - len(lost)
+
+
+@contextlib.contextmanager
+def sqlite_store(hosts: int = HOSTS) -> Iterator[WeftStore]:
+    """Its size is the database's, when the log has been moved into it; the log has up to about 130 MB more."""
+    with tempfile.TemporaryDirectory() as folder, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        database = Database.open(Path(folder, "crawl.db"))
+
+        def pages(name: str) -> int:
+            return int(runner.run(database.read(lambda db: db.execute(f"PRAGMA {name}").fetchone()[0])))
+
+        frontier = SqliteFrontier(database, _RULES)
+        yield WeftStore(frontier, runner, lambda: pages("page_count") * pages("page_size"), hosts)
+        runner.run(frontier.close())
+
+
+@contextlib.contextmanager
+def redis_store(server: RedisServer, hosts: int = HOSTS) -> Iterator[WeftStore]:
+    """Its size is all that the server has in use."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        depot = runner.run(RedisDepot.connect(server.url))
+        frontier = runner.run(depot.create("bench", _RULES)).frontier
+        yield WeftStore(frontier, runner, lambda: int(server.info("memory")["used_memory"]), hosts, server.pid)
+        runner.run(depot.close())

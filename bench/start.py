@@ -1,0 +1,94 @@
+"""How long it takes to start: ``weft --help``, and a crawl until its first page and its first item.
+
+    python -m bench.start [--rounds 9]
+
+A crawl of one page, timed from before its process is made: until the site sees the first request (robots.txt), until it
+sees the one for the start page, until there is a line in the output, and until the process has ended. The delay
+between the first two is the spider's, so it is 0 here. Medians, with the quickest and the slowest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from bench.common import save, table
+
+from weft.testing.site import Site, SiteProcess
+
+SPIDER = """
+import os
+from weft import Page, Spider
+
+spider = Spider("start", start=os.environ["SITE_URL"], delay=0, private=True)
+
+@spider.page
+def page(page: Page):
+    yield {"url": page.url, "title": page.css("title::text").get()}
+"""
+PAGE = "/p/0"
+_WEFT = Path(sys.executable).with_name("weft")
+_LOOK_AGAIN = 0.001
+
+
+def helped() -> float:
+    begin = time.monotonic()
+    subprocess.run([_WEFT, "--help"], check=True, stdout=subprocess.DEVNULL)
+    return time.monotonic() - begin
+
+
+def crawled(site: SiteProcess, folder: Path) -> dict[str, float]:
+    """Seconds from the start of a crawl until each thing has happened."""
+    folder.mkdir()
+    (folder / "spider.py").write_text(SPIDER)
+    output = folder / "out.jsonl"
+    seen = len(site.records())
+    begin = time.monotonic()
+    with subprocess.Popen(
+        [_WEFT, "crawl", "spider.py", "-o", output.name],
+        cwd=folder, stderr=subprocess.DEVNULL, env=os.environ | {"SITE_URL": site.url.rstrip("/") + PAGE},
+    ) as crawl:  # fmt: skip
+        while crawl.poll() is None and not (output.exists() and output.stat().st_size):
+            time.sleep(_LOOK_AGAIN)
+        written = time.monotonic()
+        if crawl.wait():
+            raise SystemExit("the crawl failed: the result does not count")
+        ended = time.monotonic()
+    records = site.records()[seen:]
+    page = next(record.time for record in records if record.path == PAGE)
+    return {
+        "first request": records[0].time - begin,
+        "first page": page - begin,
+        "first item": written - begin,
+        "end": ended - begin,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9)
+    options = parser.parse_args()
+    times: defaultdict[str, list[float]] = defaultdict(list)
+    with SiteProcess(Site(pages=1)) as site, tempfile.TemporaryDirectory() as folder:
+        for number in range(options.rounds):
+            times["weft --help"].append(helped())
+            for name, seconds in crawled(site, Path(folder, str(number))).items():
+                times[f"weft crawl: {name}"].append(seconds)
+    found: dict[str, Any] = {
+        name: {"median": statistics.median(each), "least": min(each), "most": max(each)} for name, each in times.items()
+    }
+    rows = [[name, *(f"{value:.3f}" for value in each.values())] for name, each in found.items()]
+    table("Seconds to start", ["what", "median", "least", "most"], rows)
+    save("start", {"rounds": options.rounds, "seconds": found})
+
+
+if __name__ == "__main__":
+    main()
