@@ -36,16 +36,16 @@ class Known:
         self._old: set[int] = set()
 
     def others(self, requests: Iterable[Request]) -> list[Request]:
-        """Those that are not in it, each once."""
+        """Those that are not in it."""
         new, old = self._new, self._old
-        found: dict[int, Request] = {}
+        found = []
         for request in requests:
             key = hash(request.url)
             if request.method != "GET" or request.body or request.salt:
                 key = request.fingerprint
-            if key not in new and key not in old and key not in found:
-                found[key] = request
-        return list(found.values())
+            if key not in new and key not in old:
+                found.append(request)
+        return found
 
     def add(self, requests: Iterable[Request]) -> None:
         for request in requests:
@@ -94,17 +94,16 @@ class Gate:
 
         :raises ValueError: one has a URL that is none, or a field that can't be stored.
         """
-        passed = []
+        passed: dict[int, Request] = {}
         for request in self._known.others(requests):
             request = checked(request)
             if self._scope.too_deep(request.depth):
                 continue  # by this way; another, shorter one may lead there
             if self.refuse(request) is None:
-                passed.append(request)
+                passed.setdefault(request.fingerprint, request)
             else:
                 self._known.add((request,))
-        # Spelled in the one proper way, two may turn out to be the same.
-        return tuple({request.fingerprint: request for request in passed}.values())
+        return tuple(passed.values())
 
     def refuse(self, request: Request) -> str | None:
         """Why this request is not for this crawl; None if it is."""
