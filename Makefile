@@ -41,8 +41,14 @@ $(PEERS)/.ready: $(READY) tools/bench $(wildcard bench/side_by_side/peers.txt be
 	tools/bench $(PYTHON) $(PEERS)
 	@touch $@
 
-bench: setup $(PEERS)/.ready  ## Weft and other crawlers side by side; half an hour or more
+bench: setup $(PEERS)/.ready  ## Weft and other crawlers side by side, and all that is measured; an hour
 	$(BIN)/python -m bench.side_by_side
+	$(BIN)/python -m bench.scaling
+	$(BIN)/python -m bench.polite
+	$(BIN)/python -m bench.polite --hosts 300 --delay 0.1
+	$(BIN)/python -m bench.start
+	$(BIN)/python -m bench.bus
+	$(BIN)/python -m bench.frontier
 
 bench-quick: setup $(PEERS)/.ready  ## the same on a smaller site, within five minutes
 	$(BIN)/python -m bench.side_by_side --pages 2000 --rounds 2 --patience 20 --results bench/results/quick

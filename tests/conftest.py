@@ -14,7 +14,13 @@ import pytest
 
 pytest.register_assert_rewrite("weft.testing")
 
-from weft.testing.servers import RedisCluster, RedisServer, ServerMissing  # noqa: E402, rewritten only from here on
+from weft.testing.servers import (  # noqa: E402, rewritten only from here on
+    KafkaServer,
+    RabbitServer,
+    RedisCluster,
+    RedisServer,
+    ServerMissing,
+)
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +51,26 @@ def redis_cluster_url() -> Iterator[str]:
         return
     with RedisCluster("redis") as cluster:
         yield cluster.url
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_url() -> Iterator[str]:
+    """RabbitMQ 3.10 or newer, with its management API."""
+    if given := os.environ.get("WEFT_TEST_RABBITMQ"):
+        yield given
+        return
+    with RabbitServer() as server:
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def kafka_url() -> Iterator[str]:
+    """Kafka 4 or newer, where a subscriber may be given up after a second."""
+    if given := os.environ.get("WEFT_TEST_KAFKA"):
+        yield given
+        return
+    with KafkaServer() as server:
+        yield server.url
 
 
 @pytest.hookimpl(wrapper=True)

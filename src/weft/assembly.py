@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import date
 from pathlib import Path
 
+from weft.bus.address import split_topic
 from weft.bus.base import Bus
+from weft.bus.topics import word
 from weft.clock import SystemClock
 from weft.config import Settings
+from weft.drivers.urls import masked
+from weft.engine.events import Events
 from weft.engine.feeding import Feeding
 from weft.engine.gate import Gate
 from weft.engine.limits import Limits
@@ -23,11 +29,13 @@ from weft.engine.visit import Visitor
 from weft.engine.worker import Worker
 from weft.errors import ConfigError
 from weft.fetch.base import Fetcher
-from weft.frontier.depot import Depot, Store, masked
+from weft.frontier.depot import Depot, Store
 from weft.policy.concurrency import Gauge
 from weft.policy.scope import Scope
 from weft.policy.traps import Traps
 from weft.process import tune
+from weft.sinks import select
+from weft.sinks.base import Sink
 from weft.spider import Spider
 
 _FRONTIERS = (
@@ -62,6 +70,19 @@ async def open_depot(url: str, folder: Path) -> Depot:
 
 _BUSES = ("memory:", "redis://HOST:PORT/DB", "amqp://HOST,HOST2/VHOST", "kafka://HOST:PORT,HOST2:PORT")
 
+# So long a bus has to take its leave. What is not acknowledged by then is handed out again.
+_CLOSE_SECONDS = 10.0
+
+
+_EXTRAS = {
+    "redis": "redis",
+    "rediss": "redis",
+    "amqp": "rabbitmq",
+    "amqps": "rabbitmq",
+    "kafka": "kafka",
+    "kafkas": "kafka",
+}
+
 
 async def open_bus(url: str) -> Bus:
     """The message broker at ``url``, connected.
@@ -70,12 +91,70 @@ async def open_bus(url: str) -> Bus:
     :raises BusError: it can't be reached, or says no.
     """
     scheme = url.partition(":")[0].lower()
-    match scheme:
-        case "memory":
-            from weft.bus.memory import MemoryBus
+    extra = _EXTRAS.get(scheme.partition("+")[0], "")
+    try:
+        match scheme:
+            case "memory":
+                from weft.bus.memory import MemoryBus
 
-            return MemoryBus()
+                return MemoryBus()
+            case "redis" | "rediss" | "redis+unix" | "redis+cluster" | "rediss+cluster" | "redis+sentinel":
+                from weft.bus.redis import RedisBus
+
+                return await RedisBus.connect(url)
+            case "amqp" | "amqps":
+                from weft.bus.rabbitmq import RabbitBus
+
+                return await RabbitBus.connect(url)
+            case "kafka" | "kafkas":
+                from weft.bus.kafka import KafkaBus
+
+                return await KafkaBus.connect(url)
+    except ModuleNotFoundError as error:
+        if not extra or (error.name or "").startswith("weft"):
+            raise
+        raise ConfigError(f"{masked(url)} needs a package more: pip install weft[{extra}]") from error
     raise ConfigError(f"there is no bus {masked(url)!r}; write one of {', '.join(_BUSES)}")
+
+
+@contextlib.asynccontextmanager
+async def opened_bus(url: str) -> AsyncIterator[Bus]:
+    """As :func:`open_bus`, until the block is left; also a broker that is away does not hold that up for long."""
+    bus = await open_bus(url)
+    try:
+        yield bus
+    finally:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await bus.close()
+
+
+def sink_for(target: str, crawl: str) -> Sink:
+    """The output that a target on the command line means, for a crawl of this name: a topic, a file, or ``-``.
+
+    :raises ConfigError: there is nothing of that kind.
+    :raises SinkError: the format needs a package that is not installed.
+    """
+    if not is_bus(target):
+        return select.sink_for(target)
+    from weft.sinks.bus import BusSink
+
+    try:
+        url, topic = split_topic(target, f"items.{word(crawl)}")
+    except ValueError as error:
+        raise ConfigError(f"the output {masked(target)}: {error}") from error
+    return BusSink(f"{topic} on {masked(url)}", topic, crawl, lambda: open_bus(url))
+
+
+def shown(target: str) -> str:
+    """An output as it may be shown, and noted with the crawl: without passwords."""
+    return masked(target) if is_bus(target) else target
+
+
+def is_bus(url: str) -> bool:
+    """Whether it is the address of a message broker."""
+    scheme, found, _ = url.partition("://")
+    return bool(found) and scheme.partition("+")[0].lower() in _EXTRAS
 
 
 def fetcher_for(settings: Settings, folder: Path) -> Fetcher:
@@ -125,6 +204,7 @@ def member_for(
     fetcher: Fetcher,
     start_hosts: frozenset[str],
     is_supervised: Callable[[], Awaitable[bool]] | None = None,
+    events: Events | None = None,
 ) -> Member:
     """A worker of a crawl, ready to run in this process. ``is_supervised``: see :class:`Member`."""
     tune()
@@ -143,6 +223,8 @@ def member_for(
 
     async def hold(lane: str, seconds: float, reason: str) -> None:
         worker.rest(lane, seconds)
+        if events is not None:
+            events.lane(lane, seconds, reason)
         await store.frontier.hold(lane, seconds, reason)
 
     visitor = Visitor(
@@ -156,22 +238,26 @@ def member_for(
         settings=settings,
         stats=stats,
         clock=clock,
+        events=events,
     )
     worker = Worker(
         worker_name(),
         frontier=store.frontier,
         visit=visitor.visit,
         gate=gate,
-        is_over=lambda: is_over(store.frontier, store.ledger, store.feed, stay=settings.stay),
+        is_over=lambda: is_over(
+            store.frontier, store.ledger, store.feed, stay=settings.stay, is_supervised=is_supervised
+        ),
         stats=stats,
         gauge=Gauge(settings.concurrency),
         lease_seconds=settings.lease_seconds,
         clock=clock,
+        events=events,
     )
     feeding = Feeding(store.feed, spider.handlers) if store.feed is not None else None
     return Member(
         worker, store.frontier, store.ledger, stats, clock, feeding=feeding, is_supervised=is_supervised,
-        limits=limits_for(settings),
+        limits=limits_for(settings), events=events,
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ USER_AGENT = f"Weft/{__version__} (web crawler)"
 FILE = "weft.toml"
 ENVIRONMENT = "WEFT_"
 FRONTIER_VARIABLE = ENVIRONMENT + "FRONTIER"
+BUS_VARIABLE = ENVIRONMENT + "BUS"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,6 +70,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     order: Order = "fifo"
     lease_seconds: float = 60.0
 
+    # Messages
+    bus: str = ""
+    feed: str = ""
+    feed_idle: float = 0.0
+
     def __post_init__(self) -> None:
         if self.timeout >= self.lease_seconds:
             raise ConfigError(
@@ -77,6 +83,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             )
         if self.delay < 0 or self.per_host < 0 or self.concurrency < 1:
             raise ConfigError("delay and per_host can't be negative, and concurrency is at least 1")
+        if self.feed_idle < 0:
+            raise ConfigError("feed_idle can't be negative")
 
     @property
     def rules(self) -> Rules:
@@ -120,9 +128,18 @@ def load_frontier(*, folder: Path = Path(), environment: Mapping[str, str] = os.
 
     :raises ConfigError: ``weft.toml`` can't be read, or has something else than text there.
     """
+    return _load_one("frontier", folder, environment)
+
+
+def load_bus(*, folder: Path = Path(), environment: Mapping[str, str] = os.environ) -> str:
+    """The setting ``bus`` alone, likewise."""
+    return _load_one("bus", folder, environment)
+
+
+def _load_one(name: str, folder: Path, environment: Mapping[str, str]) -> str:
     file = folder / FILE
-    given = environment.get(FRONTIER_VARIABLE, _read(file).get("frontier", ""))
-    return str(_convert(str(file), "frontier", given))
+    given = environment.get(ENVIRONMENT + name.upper(), _read(file).get(name, ""))
+    return str(_convert(str(file), name, given))
 
 
 def _read(file: Path) -> dict[str, Any]:

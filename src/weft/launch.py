@@ -16,7 +16,7 @@ import xxhash
 
 from weft import assembly
 from weft.clock import SystemClock
-from weft.config import FRONTIER_VARIABLE, Settings
+from weft.config import BUS_VARIABLE, FRONTIER_VARIABLE, Settings
 from weft.engine.crew import Processes
 from weft.engine.drain import Drain
 from weft.engine.states import State
@@ -29,6 +29,7 @@ from weft.model import Counts, Pace, Request
 from weft.model.url import host_of
 from weft.sinks.base import Sink
 from weft.spider import Spider
+from weft.wire import Wire
 
 FOLDER = Path(".weft")
 # How the reason begins of a crawl that was carried to another depot.
@@ -62,7 +63,7 @@ async def open_crawl(depot: Depot, name: str, settings: Settings, *, fresh: bool
     A crawl that is replaced is only put aside: ``keep`` or ``restore`` of the depot decides.
 
     :raises StoreError: it can't be opened.
-    :raises WeftError: it goes on elsewhere.
+    :raises WeftError: it goes on elsewhere, or start URLs that were taken from its feed would be lost.
     """
     former = ""
     there = name in await depot.names()
@@ -89,6 +90,12 @@ async def open_crawl(depot: Depot, name: str, settings: Settings, *, fresh: bool
             return Opened(store, facts.get("state") is not None, counts)
         former = state.value if state is State.FINISHED else reason or state.value
         await store.frontier.close()
+        if settings.feed and counts.work:
+            # What was taken from the feed is acknowledged, and would be lost.
+            raise WeftError(
+                f"crawl {name!r} ended at its {former}, with {counts.work:,} pages to do that its feed does not have "
+                "any more: go on with --resume and a higher limit, or drop them with --fresh"
+            )
     store = await depot.create(name, settings.rules)
     await _keep_pace(store, "", settings.rules)
     return Opened(store, False, Counts(), former)
@@ -144,14 +151,16 @@ async def supervisor_for(
     sinks: Sequence[Sink],
     workers: Sequence[str] = (),
     count: int = 1,
+    wire: Wire | None = None,
 ) -> Supervisor:
     """The whole crawl: one worker in this process, or ``count`` processes that run the command ``workers``."""
+    wire = wire or Wire()
     hosts, start = await start_of(spider, store)
     crew: Crew
     if workers:
-        crew = Processes(workers, count, {FRONTIER_VARIABLE: settings.frontier})
+        crew = Processes(workers, count, {FRONTIER_VARIABLE: settings.frontier, BUS_VARIABLE: settings.bus})
     else:
-        crew = assembly.member_for(spider, settings, store, fetcher, hosts)
+        crew = assembly.member_for(spider, settings, store, fetcher, hosts, events=wire.events)
     return Supervisor(
         start=start,
         crew=crew,
@@ -162,4 +171,6 @@ async def supervisor_for(
         clock=SystemClock(),
         feed=store.feed,
         stay=settings.stay,
+        intake=wire.intake(store.frontier, spider.handlers),
+        events=wire.events,
     )

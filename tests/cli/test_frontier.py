@@ -14,10 +14,11 @@ import pytest
 
 from tests.cli.conftest import HOST, SPIDER, Weft, depot_here, make_crawl, supervised
 from weft.cli.foreground import Plan
+from weft.drivers.urls import masked
 from weft.engine.states import State
 from weft.engine.stats import Report
 from weft.frontier.base import Rules
-from weft.frontier.depot import Store, masked
+from weft.frontier.depot import Store
 from weft.frontier.redis.depot import RedisDepot
 from weft.model import Request
 from weft.spider import Spider

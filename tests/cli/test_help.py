@@ -9,7 +9,7 @@ from tests.cli.conftest import Weft
 
 COMMANDS = [
     "new", "crawl", "worker", "status", "top", "why", "push", "pause", "resume", "stop", "rate", "retry", "export",
-    "move", "shell", "fetch", "demo",
+    "move", "shell", "fetch", "demo", "bus",
 ]  # fmt: skip
 HEAVY = "asyncio, msgspec, rich, uvloop, pyreqwest, selectolax, sqlite3, weft.assembly, weft.spider"
 

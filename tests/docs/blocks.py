@@ -11,7 +11,7 @@ A comment above a block says how it is tested::
     <!-- test: replace shop.py -->   any: its lines take the place of those that begin with the same word
 
 A block without one is only looked at: Python must compile, commands and their options must exist,
-TOML must be settings. The address of the site in all pages is 127.0.0.1:8000.
+TOML must be settings. The address of the site in all pages is 127.0.0.1:8000, that of Redis 127.0.0.1:6379.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 SITE: Final = "127.0.0.1:8000"
+SERVER: Final = "127.0.0.1:6379"
 KINDS: Final = frozenset({"crawl", "run", "tests", "file", "replace"})
 
 _fence: Final = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)

@@ -164,6 +164,16 @@ async def test_without_a_supervisor_members_note_the_end(store: Store) -> None:
     assert (facts["state"], facts["unattended"]) == (State.FINISHED, "yes")
 
 
+async def test_a_feed_does_not_keep_members_once_its_supervisor_is_gone(store: Store) -> None:
+    async def someone() -> bool:
+        return True
+
+    await store.ledger.note(fed="yes")
+    assert not await is_over(store.frontier, store.ledger)
+    assert not await is_over(store.frontier, store.ledger, is_supervised=someone)
+    assert await is_over(store.frontier, store.ledger, is_supervised=nobody)
+
+
 @pytest.mark.parametrize("state", [State.STOPPED, State.LIMITED, State.FINISHED])
 async def test_another_end_is_not_overwritten(store: Store, state: State) -> None:
     await store.ledger.note(state=state, reason="as it was")

@@ -12,16 +12,21 @@ import pytest
 from tests.engine.test_drain import MemorySink
 from tests.engine.test_feeding import MemoryFeed
 from tests.engine.test_member import RULES, attentive, counted, member_of, reported_after, requests
+from weft.bus.base import Message
+from weft.bus.memory import MemoryBus
 from weft.clock import SystemClock
 from weft.engine import supervisor as supervisor_module
 from weft.engine.drain import Drain
+from weft.engine.intake import Intake
 from weft.engine.limits import Limits
 from weft.engine.states import State
 from weft.engine.stats import Report
-from weft.engine.supervisor import Ending, Supervisor
+from weft.engine.supervisor import Crew, Ending, Supervisor
+from weft.errors import BusError
 from weft.frontier.depot import Store
 from weft.frontier.sqlite.depot import SqliteDepot
 from weft.model import Counts, Done, Request
+from weft.testing.bus_broker import eventually
 
 __all__ = ["attentive"]
 
@@ -65,10 +70,12 @@ def supervisor_of(
     limits: Limits = UNLIMITED,
     feed: MemoryFeed | None = None,
     stay: bool = False,
+    crew: Crew | None = None,
+    intake: Intake | None = None,
 ) -> Supervisor:
     return Supervisor(
         start=start.stream(),
-        crew=member_of(store, feed=None, stay=stay),
+        crew=crew or member_of(store, feed=None, stay=stay),
         frontier=store.frontier,
         ledger=store.ledger,
         drain=Drain(store.outbox, [sink] if sink is not None else [], store.ledger, "supervisor"),
@@ -76,6 +83,7 @@ def supervisor_of(
         clock=SystemClock(),
         feed=feed,
         stay=stay,
+        intake=intake,
     )
 
 
@@ -169,6 +177,79 @@ async def test_a_crawl_is_not_finished_while_its_feed_holds_something(store: Sto
     feed = MemoryFeed([b"http://example.org/9"])
     supervisor = supervisor_of(store, Start(requests(3)), feed=feed)
     assert await ending_of(asyncio.create_task(supervisor.run())) == Ending(State.STOPPED)
+
+
+async def fed_by(store: Store) -> tuple[MemoryBus, Intake]:
+    """A topic with one start URL that waits, and what takes it."""
+    bus = MemoryBus()
+    intake = Intake(bus, "feed.crawl", "crawl", store.frontier, (), SystemClock(), 0.0)
+    taking = asyncio.create_task(intake.run())
+    intake.pause()
+
+    async def subscribed() -> bool:
+        return len(await bus.groups()) == 1
+
+    await eventually(subscribed)
+    taking.cancel()
+    await asyncio.gather(taking, return_exceptions=True)
+    await bus.publish([Message(topic="feed.crawl", payload=b"http://example.org/fed")])
+    return bus, intake
+
+
+class Lingering:
+    """A crew that takes its time to drain."""
+
+    def __init__(self) -> None:
+        self.drained = asyncio.Event()
+        self.over = asyncio.Event()
+
+    async def run(self) -> None:
+        await self.over.wait()
+
+    def drain(self) -> None:
+        self.drained.set()
+
+    def stop(self) -> None:
+        self.over.set()
+
+    def heed(self) -> None:
+        pass
+
+
+async def test_a_crawl_at_its_limit_takes_nothing_from_its_feed(store: Store) -> None:
+    await store.frontier.put(requests(1))
+    (lease,) = await store.frontier.lease(1, "before")
+    await store.frontier.settle([Done(lease=lease)])
+    bus, intake = await fed_by(store)
+    supervisor = supervisor_of(store, Start([]), limits=Limits(pages=1), intake=intake)
+    assert (await ending_of(asyncio.create_task(supervisor.run()))).state == State.LIMITED
+    assert (await bus.groups("crawl"))[0].lag == 1
+    await bus.close()
+
+
+async def test_a_crawl_that_stops_takes_nothing_more_from_its_feed(store: Store) -> None:
+    bus, intake = await fed_by(store)
+    crew = Lingering()
+    running = asyncio.create_task(supervisor_of(store, Start([]), crew=crew, intake=intake).run())
+    await counted(store, Counts(pending=1))
+    await store.ledger.note(state=State.STOPPING, reason="stopped by the operator")
+    async with asyncio.timeout(10):
+        await crew.drained.wait()
+    await bus.publish([Message(topic="feed.crawl", payload=b"http://example.org/late")])
+    await asyncio.sleep(0.1)
+    crew.over.set()
+    assert await ending_of(running) == Ending(State.STOPPED, "stopped by the operator")
+    assert (await bus.groups("crawl"))[0].lag == 1
+    assert (await store.ledger.facts())["fed"] == ""
+    await bus.close()
+
+
+async def test_a_crawl_that_fails_is_not_fed_any_more(store: Store) -> None:
+    bus, intake = await fed_by(store)
+    await bus.close()
+    with pytest.raises(BusError):
+        await ending_of(asyncio.create_task(supervisor_of(store, Start([]), intake=intake).run()))
+    assert (await store.ledger.facts())["fed"] == ""
 
 
 async def test_a_crawl_that_its_workers_ended_is_attended_again(store: Store) -> None:

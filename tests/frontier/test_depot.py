@@ -12,7 +12,7 @@ import pytest
 
 from weft.errors import StoreError
 from weft.frontier.base import Rules
-from weft.frontier.depot import Depot, masked
+from weft.frontier.depot import Depot
 from weft.frontier.redis.depot import RedisDepot
 from weft.frontier.sqlite.depot import SqliteDepot
 from weft.testing.depot_contract import DepotContract
@@ -93,21 +93,3 @@ async def test_a_folder_that_can_not_be_written(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="Weft keeps the state of crawls there"):
         async with depot.supervise("a"):
             pass
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("redis://localhost:6379/0", "redis://localhost:6379/0"),
-        ("redis://:secret@localhost/0", "redis://:***@localhost/0"),
-        ("rediss://me:s3cr:e@t/@localhost/0", "rediss://me:***@localhost/0"),
-        ("redis://me@corp.example:secret@localhost", "redis://me@corp.example:***@localhost"),
-        ("redis://us/er:secret@localhost", "redis://us/er:***@localhost"),
-        ("redis:/:secret@localhost", "redis:/:***@localhost"),
-        ("redis+unix://me:secret@/run/redis.sock?db=1", "redis+unix://me:***@/run/redis.sock?db=1"),
-        ("redis+sentinel://a,b/x?sentinel_password=secret&db=2", "redis+sentinel://a,b/x?sentinel_password=***&db=2"),
-        ("sqlite:/data/shop", "sqlite:/data/shop"),
-    ],
-)
-def test_passwords_are_not_shown(url: str, shown: str) -> None:
-    assert masked(url) == shown

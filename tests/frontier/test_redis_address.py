@@ -10,9 +10,6 @@ import pytest
 from tests.fetch.certificates import Authority
 from tests.frontier.redis_crawls import COUNT, check_whole, crawl_at, crawl_on, depot_at, done, new_name
 
-from weft.errors import ConfigError
-from weft.frontier.redis.address import clients
-from weft.frontier.redis.depot import RedisDepot
 from weft.testing.frontier_store import EASY
 from weft.testing.servers import RedisCluster, RedisSentinel, RedisServer
 
@@ -107,57 +104,3 @@ async def test_sentinels_know_the_primary_and_its_successor() -> None:
 
 def _is_copied(primary: RedisServer, replica: RedisServer) -> bool:
     return primary.info("replication")["master_repl_offset"] == replica.info("replication")["slave_repl_offset"]
-
-
-@pytest.mark.parametrize(
-    ("url", "hosts"),
-    [
-        ("redis://[::1]:7000/0", [("::1", 7000)]),
-        ("redis://:secret@[fe80::1]/0", [("fe80::1", 6379)]),
-        ("redis+cluster://[::1]:7000,b,10.0.0.1:7002", [("::1", 7000), ("b", 6379), ("10.0.0.1", 7002)]),
-    ],
-)
-async def test_addresses_of_the_sixth_version_stand_in_brackets(url: str, hosts: list[tuple[str, int]]) -> None:
-    client, _ = clients(url)
-    if url.startswith("redis+cluster"):
-        nodes = client.nodes_manager.startup_nodes.values()  # type: ignore[union-attr]
-        assert [(node.host, node.port) for node in nodes] == hosts
-    else:
-        settings = client.connection_pool.connection_kwargs  # type: ignore[union-attr]
-        assert [(settings["host"], settings["port"])] == hosts
-    await client.aclose()
-
-
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("redis:", "begins with none of"),
-        ("redis://", "HOST:PORT"),
-        ("redis://:secret@", "HOST:PORT"),
-        ("redis://:secret@host:port", "HOST:PORT"),
-        ("redis://host:99999", "HOST:PORT"),
-        ("redis://ho st", "HOST:PORT"),
-        ("redis://[::1", "HOST:PORT"),
-        ("redis://::1:6379", "HOST:PORT"),
-        ("redis://a:1,b:2/0", "redis\\+cluster://"),
-        ("redis://:secret@host/shop", "'shop' is not the number of a database"),
-        ("redis://host/-1", "not the number of a database"),
-        ("redis://host?db=one", "'db'"),
-        ("redis://host?colour=blue", "no option 'colour'"),
-        ("redis://host?decode_responses=yes", "no option 'decode_responses'"),
-        ("redis://host?ssl_ca_certs=/etc/hostname", "are for rediss://"),
-        ("rediss://host?ssl_ca_certs=/not/there.pem", "no file /not/there.pem"),
-        ("rediss://host?ssl_check_hostname=perhaps", "'ssl_check_hostname'"),
-        ("redis+unix://", "redis\\+unix:///"),
-        ("redis+unix://run/redis.sock", "redis\\+unix:///"),
-        ("redis+cluster://", "HOST:PORT"),
-        ("redis+cluster://a:1/2", "one database only"),
-        ("redis+sentinel://:secret@a:1,b:2", "names no service"),
-        ("redis+sentinel://a:1/weft/shop", "not the number of a database"),
-        ("redis+pigeon://a", "begins with none of"),
-    ],
-)
-async def test_nonsense_is_refused_in_words(url: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=words) as refusal:
-        await RedisDepot.connect(url)
-    assert "secret" not in str(refusal.value)

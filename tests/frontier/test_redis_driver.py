@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from weft.frontier.redis.address import Client
+from weft.drivers.redis.address import Client
 from weft.frontier.redis.server import Server
 
 

@@ -11,7 +11,8 @@
 - Subscribers **without a group** each get every message that is published while they listen, once, and nothing else.
 - **Acknowledgement** follows the handler: what it returned from is done, and what it raised for is handed out again,
   its ``attempt`` one higher, a little later. A batch that failed comes again message by message, so that a bad one does
-  not take the others along. After so many attempts a message goes to the group's **dead letters**, with the reason.
+  not take the others along. After so many attempts a message goes to the group's **dead letters**, with the reason; at
+  once, if the handler rejects it (:class:`Rejected`).
 - What a subscriber held when it died goes to another of the group, its attempt counted. So a handler may see a message
   more than once, also when the answer to a ``publish`` was lost and it was repeated: ``id`` tells.
 - A subscriber holds ``prefetch`` messages at most, and handles one batch at a time.
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
+from math import isfinite
 from typing import Literal, Protocol
 
 import msgspec
@@ -134,6 +136,17 @@ class Connection(StrEnum):
     CLOSED = "closed"
 
 
+class Rejected(Exception):
+    """Raised by a handler for messages that no further try would mend: they go to the dead letters at once.
+
+    ``reasons`` has the reason of each by its ``position``. The rest of the batch is done.
+    """
+
+    def __init__(self, reasons: dict[str, str]) -> None:
+        super().__init__("; ".join(reasons.values()))
+        self.reasons = reasons
+
+
 Handler = Callable[[list[Delivery]], Awaitable[None]]
 Listener = Callable[[Connection, str], None]
 """Is told the state, and what happened."""
@@ -174,7 +187,7 @@ class Bus(Protocol):
         """Send messages, in this order; return when the broker has confirmed them all.
 
         :raises BusError: it has not; some may have arrived. To publish the same again is safe by their ``id``.
-        :raises ValueError: a topic is none.
+        :raises ValueError: a topic is none, or a priority or delay out of bounds.
         """
 
     async def subscribe(self, interest: Interest, handler: Handler) -> Subscription:
@@ -214,17 +227,24 @@ class Bus(Protocol):
 def checked(message: Message, capabilities: frozenset[Capability], give_id: Callable[[], str]) -> Message:
     """A message that can be sent, with an id.
 
-    :raises ValueError: its topic is none, or its priority out of bounds.
+    :raises ValueError: see :func:`check_message`.
     :raises Unsupported: it asks for what the broker lacks.
     """
-    check_topic(message.topic)
+    check_message(message)
     if message.priority:
-        if not 0 <= message.priority <= 9:
-            raise ValueError(f"a priority is 0 to 9, not {message.priority}")
         require(Capability.PRIORITY, capabilities)
     if message.delay:
         require(Capability.DELAY, capabilities)
     return message if message.id else msgspec.structs.replace(message, id=give_id())
+
+
+def check_message(message: Message) -> None:
+    """:raises ValueError: its topic is none, or its priority or delay out of bounds."""
+    check_topic(message.topic)
+    if not 0 <= message.priority <= 9:
+        raise ValueError(f"a priority is 0 to 9, not {message.priority}")
+    if not (isfinite(message.delay) and message.delay >= 0):
+        raise ValueError(f"a delay is a number of seconds, not {message.delay}")
 
 
 def require(capability: Capability, capabilities: frozenset[Capability]) -> None:

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from weft.bus.base import Delivery, Handler, Interest
+from weft.bus.base import Delivery, Handler, Interest, Rejected
 from weft.errors import BusError
 
 REASON = "weft-reason"
@@ -60,6 +60,8 @@ class Pump:
         self._closing = False
         self._told = asyncio.Event()  # to pause, to resume or to close
         self._task = asyncio.create_task(self._run(), name=f"subscription to {', '.join(interest.topics)}")
+        # Whoever waits for it is told; whoever does not need not be shouted at.
+        self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     def pause(self) -> None:
         self._paused = True
@@ -122,16 +124,33 @@ class Pump:
     async def _handle(self, batch: list[Delivery]) -> None:
         try:
             await self._handler(batch)
+        except Rejected as rejected:
+            await self._reject(batch, rejected.reasons)
         except Exception as error:
             await self._fail(batch, f"{type(error).__name__}: {error}")
         else:
             self.handled += len(batch)
             await self._source.done(batch)
 
+    async def _reject(self, batch: list[Delivery], reasons: dict[str, str]) -> None:
+        if rest := [delivery for delivery in batch if delivery.position not in reasons]:
+            self.handled += len(rest)
+            await self._source.done(rest)
+        for delivery in batch:
+            if (reason := reasons.get(delivery.position)) is None:
+                continue
+            self.failed += 1
+            self.last_error = reason
+            if self.interest.group:
+                await self._source.bury([delivery], reason)
+            else:
+                await self._source.done([delivery])
+
     async def _fail(self, batch: list[Delivery], reason: str) -> None:
         self.failed += len(batch)
         self.last_error = reason
         if not self.interest.group:
+            await self._source.done(batch)
             return
         # A batch of several says nothing about each of them, so none of them is given up for it.
         attempts = self.interest.attempts

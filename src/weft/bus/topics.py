@@ -10,10 +10,14 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final
 
+import xxhash
+
 _LONGEST: Final = 200  # Kafka's limit is 249, and dead letters need a few more
+_LONGEST_NAME: Final = 150  # which leaves room for the words around it
 _WORD: Final = r"[A-Za-z0-9_-]+"
 _topic: Final = re.compile(rf"{_WORD}(?:\.{_WORD})*").fullmatch
 _repeated_any: Final = re.compile(r"#(?:\.#)+")
+_foreign: Final = re.compile(r"[^A-Za-z0-9_-]")
 _pattern: Final = re.compile(rf"(?:{_WORD}|\*|#)(?:\.(?:{_WORD}|\*|#))*").fullmatch
 
 
@@ -38,6 +42,17 @@ def check_group(group: str) -> None:
     """:raises ValueError: it is not the name of a group."""
     if not _topic(group) or len(group) > _LONGEST:
         raise ValueError(f"{group!r:.80} is not the name of a group: write words of letters, digits, _, - and dots")
+
+
+def word(name: str) -> str:
+    """Any name, such as a crawl's, as one word of a topic.
+
+    What has no place in it becomes ``-``, and what is too long is cut off; a hash behind it keeps such names apart.
+    """
+    if name and len(name) <= _LONGEST_NAME and not _foreign.search(name):
+        return name
+    digest = xxhash.xxh3_64_hexdigest(name.encode(errors="surrogatepass"))[:8]
+    return f"{_foreign.sub('-', name)[: _LONGEST_NAME - 9]}-{digest}"
 
 
 def is_pattern(pattern: str) -> bool:

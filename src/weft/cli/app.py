@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from weft.cli import (
+    bus,
     crawl,
     demo,
     export,
@@ -65,3 +66,4 @@ app.command("move")(move.move)
 app.command("shell", cls=CurlCommand)(shell.shell)
 app.command("fetch", cls=CurlCommand)(fetch.fetch)
 app.command("demo")(demo.demo)
+app.add_typer(bus.bus, name="bus")

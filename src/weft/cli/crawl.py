@@ -16,7 +16,8 @@ def crawl(
         list[str],
         typer.Option(
             "-o", "--output", metavar="FILE", show_default=False,
-            help="Where items go: .jsonl, .json, .csv, .parquet, .db, or - for standard output. Can be repeated.",
+            help="Where items go: .jsonl, .json, .csv, .parquet, .db, - for standard output, or a topic of a message "
+            "broker: redis://…?topic=T. Can be repeated.",
         ),
     ] = [],  # noqa: B006
     arguments: Arguments = [],  # noqa: B006
@@ -24,6 +25,19 @@ def crawl(
     limit: Annotated[int, typer.Option(help="Stop after so many pages.", min=0, show_default=False)] = 0,
     max_time: Annotated[float, typer.Option(help="Stop after so many seconds.", min=0, show_default=False)] = 0,
     workers: Annotated[int, typer.Option(help="Processes on this machine.", min=1)] = 1,
+    feed: Annotated[
+        str,
+        typer.Option(
+            metavar="URL", show_default=False,
+            help="Take start URLs from a topic of a message broker, and wait for more: redis://HOST?topic=T.",
+        ),
+    ] = "",
+    feed_idle: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0, show_default=False, help="End when nothing was to do, or came, for so long."
+        ),
+    ] = 0,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start again, even if the last crawl did not finish.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a crawl that ended at a limit.")] = False,
     cache: Annotated[bool, typer.Option("--cache", help="Keep responses, replay them: for writing spiders.")] = False,
@@ -48,6 +62,10 @@ def crawl(
         flags["max_pages"] = limit
     if max_time:
         flags["max_seconds"] = max_time
+    if feed:
+        flags["feed"] = feed
+    if feed_idle:
+        flags["feed_idle"] = feed_idle
     if frontier:
         flags["frontier"] = frontier
     if cache:

@@ -16,11 +16,12 @@ from pathlib import Path
 import msgspec
 
 from weft import assembly, config, launch
+from weft.drivers.urls import masked
 from weft.engine.states import State
 from weft.engine.stats import Report
 from weft.errors import StoreError
 from weft.frontier.base import Rules
-from weft.frontier.depot import Depot, Store, masked
+from weft.frontier.depot import Depot, Store
 from weft.model import Counts
 from weft.spider import Spider
 

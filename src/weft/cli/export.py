@@ -16,8 +16,8 @@ def export(
         list[str],
         typer.Option(
             "-o", "--output", metavar="FILE", show_default="-",
-            help="Where items go: .jsonl, .json, .csv, .parquet, .db, or - for standard output. "
-            "Can be given several times.",
+            help="Where items go: .jsonl, .json, .csv, .parquet, .db, - for standard output, or a topic of a message "
+            "broker: redis://…?topic=T. Can be given several times.",
         ),
     ] = [],  # noqa: B006
     follow: Annotated[
@@ -33,14 +33,13 @@ def export(
 
     import msgspec
 
+    from weft import assembly
     from weft.cli import following
     from weft.cli.crawls import choose, depot_at, opened
     from weft.cli.tables import number, say
     from weft.engine import drain
-    from weft.sinks.select import sink_for
 
     targets = output or ["-"]
-    sinks = {target: sink_for(target) for target in targets}
 
     async def run() -> int:
         code = 0
@@ -48,6 +47,7 @@ def export(
             name, remark = await choose(depot, crawl)
             if remark:
                 say(remark)
+            sinks = {assembly.shown(target): assembly.sink_for(target, name) for target in targets}
             async with opened(depot, name) as store:
                 if follow:
                     counts, code = await following.follow(store, sinks)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import os
-import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +17,18 @@ from weft import assembly, config, launch
 from weft.cli.conditions import Condition, numbers_of
 from weft.cli.crawls import Standing, command_at, connected, opened, place_of, standing_of
 from weft.cli.exits import BROKEN, BY_SIGNAL, FAILED
+from weft.cli.signals import Signals
 from weft.cli.tables import say
 from weft.cli.view import View, view_for
 from weft.config import Settings
+from weft.drivers.urls import masked
 from weft.engine.states import State
-from weft.engine.supervisor import Ending, Supervisor
+from weft.engine.supervisor import Ending
 from weft.errors import StoreError, WeftError
 from weft.frontier.depot import Depot, Store
-from weft.sinks.select import sink_for
 from weft.spider import Spider
 from weft.spider.load import load_spider
+from weft.wire import Wire, wired
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,8 +64,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def noted_flags(self) -> dict[str, Any]:
-        """The flags that others may see: where the frontier is may hold a password."""
-        return {key: value for key, value in self.flags.items() if key != "frontier"}
+        """The flags that others may see, as addresses may hold a password. The feed is the supervisor's alone."""
+        noted = {key: value for key, value in self.flags.items() if key not in ("frontier", "bus", "feed")}
+        if (bus := str(self.flags.get("bus", ""))) and masked(bus) == bus:
+            noted["bus"] = bus
+        if "feed" in self.flags:
+            noted["feed"] = masked(str(self.flags["feed"]))
+        return noted
 
     def worker_command(self) -> list[str]:
         """The command that runs another process for the same crawl, if its environment names the frontier."""
@@ -85,11 +90,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def run_plan(plan: Plan) -> int:
     """Run a crawl to its end; returns the exit code."""
     spider, settings, name = plan.load()
-    sinks = [sink_for(target) for target in plan.outputs]
+    sinks = [assembly.sink_for(target, name) for target in plan.outputs]
 
     async def crawl() -> int:
-        async with connected(settings.frontier) as depot, depot.supervise(name):
-            return await _crawl(plan, spider, settings, depot, name, sinks)
+        async with (
+            connected(settings.frontier) as depot,
+            depot.supervise(name),
+            wired(settings, name, say, fed=True) as wire,
+        ):
+            return await _crawl(plan, spider, settings, depot, name, sinks, wire)
 
     return _run(crawl())
 
@@ -103,34 +112,39 @@ def run_worker(plan: Plan, *, tied: bool) -> int:
             standing = await _running(plan, depot, name)
             if not standing.supervised and not tied:
                 say(f"crawl {name!r} has no supervisor now: its items stay in the store until: {standing.command()}")
-            return await _work(spider, plan.joining(spider, standing.facts), depot, name, tied)
+            joined = plan.joining(spider, standing.facts)
+            async with wired(joined, name, say) as wire:
+                return await _work(spider, joined, depot, name, tied, wire)
 
     return _run(work())
 
 
-async def _crawl(plan: Plan, spider: Spider, settings: Settings, depot: Depot, name: str, sinks: list[Any]) -> int:
+async def _crawl(
+    plan: Plan, spider: Spider, settings: Settings, depot: Depot, name: str, sinks: list[Any], wire: Wire
+) -> int:
     fetcher = assembly.fetcher_for(settings, launch.FOLDER)
     crawl = await launch.open_crawl(depot, name, settings, fresh=plan.fresh, resume=plan.resume)
     store = crawl.store
     hint = functools.partial(command_at, depot)
     view = view_for(spider.name, store, hint, quiet=plan.as_json)
-    signals = _Signals()
+    signals = Signals()
     try:
         await store.ledger.note(
             spider=spider.name,
             file=str(plan.file.resolve()),
             arguments=_json(plan.arguments),
             flags=_json(plan.noted_flags),
-            outputs=_json(plan.outputs),
+            outputs=_json([assembly.shown(target) for target in plan.outputs]),
             began=str(round(time.time())),
         )
         command = plan.worker_command() if plan.workers > 1 else []
-        supervisor = await launch.supervisor_for(spider, settings, store, fetcher, sinks, command, plan.workers)
+        supervisor = await launch.supervisor_for(spider, settings, store, fetcher, sinks, command, plan.workers, wire)
         await supervisor.open()
         await depot.keep(name)
         view.opened(crawl)
         for output, owner in supervisor.elsewhere.items():
             view.say(f"  {output} is being written by {owner}: it is left to that, and taken over when that is gone")
+        wire.hear(supervisor.heed)
         signals.listen(supervisor, view)
         async with view:
             ending = await supervisor.run()
@@ -142,7 +156,7 @@ async def _crawl(plan: Plan, spider: Spider, settings: Settings, depot: Depot, n
         await depot.restore(name)
 
 
-async def _conclude(plan: Plan, ending: Ending, store: Store, view: View, signals: _Signals) -> int:
+async def _conclude(plan: Plan, ending: Ending, store: Store, view: View, signals: Signals) -> int:
     counts, kinds = await store.frontier.counts(), await store.inspector.dead_kinds()
     numbers = numbers_of(counts, kinds)
     broken = [condition.text for condition in plan.conditions if condition.met(numbers)]
@@ -179,14 +193,15 @@ async def _running(plan: Plan, depot: Depot, name: str) -> Standing:
     return standing
 
 
-async def _work(spider: Spider, settings: Settings, depot: Depot, name: str, tied: bool) -> int:
+async def _work(spider: Spider, settings: Settings, depot: Depot, name: str, tied: bool, wire: Wire) -> int:
     store = await depot.open(name, settings.rules)
     fetcher = assembly.fetcher_for(settings, launch.FOLDER)
-    signals = _Signals()
+    signals = Signals()
     try:
         hosts = await launch.start_hosts(store)
         is_supervised = functools.partial(depot.is_supervised, name)
-        member = assembly.member_for(spider, settings, store, fetcher, hosts, is_supervised)
+        member = assembly.member_for(spider, settings, store, fetcher, hosts, is_supervised, wire.events)
+        wire.hear(member.heed)
         signals.listen_plain(member.drain, member.stop)
         if tied:
             asyncio.get_running_loop().add_reader(sys.stdin.fileno(), signals.supervisor_gone, member.drain)
@@ -196,43 +211,6 @@ async def _work(spider: Spider, settings: Settings, depot: Depot, name: str, tie
         signals.deaf()
         await fetcher.close()
         await store.frontier.close()
-
-
-class _Signals:
-    """The first SIGINT or SIGTERM drains, the second stops; a third is the system's."""
-
-    def __init__(self) -> None:
-        self.received = 0
-        self._times = 0
-
-    def listen(self, supervisor: Supervisor, view: View) -> None:
-        def drain() -> None:
-            view.say("stopping: waiting for the pages in flight; once more to stop at once")
-            supervisor.drain("interrupted")
-
-        self.listen_plain(drain, lambda: supervisor.stop("interrupted"))
-
-    def listen_plain(self, drain: Callable[[], None], stop: Callable[[], None]) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, self._receive, number, drain, stop)
-
-    def _receive(self, number: signal.Signals, drain: Callable[[], None], stop: Callable[[], None]) -> None:
-        self.received = number
-        self._times += 1
-        (drain if self._times == 1 else stop)()
-        if self._times == 2:
-            self.deaf()
-
-    @staticmethod
-    def supervisor_gone(drain: Callable[[], None]) -> None:
-        if not os.read(sys.stdin.fileno(), 4096):
-            asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
-            drain()
-
-    @staticmethod
-    def deaf() -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().remove_signal_handler(number)
 
 
 def _run(work: Coroutine[Any, Any, int]) -> int:

@@ -32,6 +32,14 @@ FrontierUrl = Annotated[
         help="Where crawls are kept: sqlite:FOLDER, redis://HOST … The folder .weft here without it.",
     ),
 ]  # fmt: skip
+BusUrl = Annotated[
+    str,
+    typer.Option(
+        "--bus", metavar="URL", show_default=False,
+        help="The message broker: redis://HOST, amqp://HOST, kafka://HOST … The setting bus without it.",
+    ),
+]  # fmt: skip
+GroupName = Annotated[str, typer.Argument(help="A group of subscribers.", metavar="GROUP", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -5,16 +5,14 @@ What comes through a pipe is put as it comes, so that a program may feed a crawl
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import os
-import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from weft import launch
 from weft.cli.crawls import Standing, depot_at, opened, standing_of
+from weft.cli.lines import named_file, read_lines, source_of
 from weft.cli.one_request import url_of
 from weft.cli.steering import check_is_here, named
 from weft.cli.tables import say
@@ -22,9 +20,6 @@ from weft.engine.feeding import request_of
 from weft.engine.states import State
 from weft.errors import WeftError
 from weft.model import Request
-
-# About a thousand URLs.
-_CHUNK = 64 * 1024
 
 
 class Pushed(msgspec.Struct):
@@ -47,7 +42,7 @@ async def push_all(crawl: str, frontier: str, urls: Sequence[str], file: str) ->
         async with opened(depot, name) as store:
             standing = await standing_of(depot, name, store)
         pushed = Pushed(name, _what_then(standing))
-        source = stack.enter_context(_source(file)) if file else None
+        source = stack.enter_context(source_of(file)) if file else None
         # Where they stand in line, and at what pace new hosts are asked, is the crawl's to say.
         store = await depot.open(name, launch.rules_of(standing.facts))
         stack.push_async_callback(store.frontier.close)
@@ -60,8 +55,8 @@ async def push_all(crawl: str, frontier: str, urls: Sequence[str], file: str) ->
         await put(list(_given(urls, pushed)))
         if source is not None:
             number = 0
-            async for lines in _lines(source):
-                await put(list(_read(lines, "standard input" if file == "-" else file, number, pushed)))
+            async for lines in read_lines(source):
+                await put(list(_read(lines, named_file(file), number, pushed)))
                 number += len(lines)
     return pushed
 
@@ -98,47 +93,3 @@ def _read(lines: Sequence[bytes], where: str, before: int, pushed: Pushed) -> It
             except ValueError as error:
                 pushed.bad += 1
                 say(f"{where}, line {number}: {error}")
-
-
-@contextlib.contextmanager
-def _source(file: str) -> Iterator[int]:
-    if file == "-":
-        yield sys.stdin.fileno()
-        return
-    try:
-        source = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise WeftError(f"{file}: {error.strerror}") from error
-    try:
-        yield source
-    finally:
-        os.close(source)
-
-
-async def _lines(source: int) -> AsyncIterator[list[bytes]]:
-    """Whole lines, as many as there are at a time."""
-    rest = b""
-    while chunk := await _chunk(source):
-        *lines, rest = (rest + chunk).split(b"\n")
-        if lines:
-            yield lines
-    if rest:
-        yield [rest]
-
-
-async def _chunk(source: int) -> bytes:
-    """What can be read now, or as soon as something comes; empty at the end."""
-    loop, ready = asyncio.get_running_loop(), asyncio.Event()
-    try:
-        loop.add_reader(source, ready.set)
-    except PermissionError:
-        pass  # a file on a disk, which never keeps one waiting
-    else:
-        try:
-            await ready.wait()
-        finally:
-            loop.remove_reader(source)
-    try:
-        return os.read(source, _CHUNK)
-    except OSError as error:
-        raise WeftError(f"the list of URLs can't be read: {error.strerror}") from error

@@ -1,23 +1,28 @@
 """Pausing, resuming and stopping a crawl: what is asked of it in its ledger, and whether that makes sense.
 
-The workers read the ledger every second, wherever they run.
+The workers read the ledger every second, wherever they run; at once, if a bus is set to tell them on.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 
-from weft import launch
+from weft import assembly, config, launch
 from weft.cli.crawls import CUT_SHORT, Standing, choose, depot_at, opened, standing_of
 from weft.cli.tables import number, say
+from weft.drivers.urls import masked
+from weft.engine import control
 from weft.engine.states import State
-from weft.errors import WeftError
+from weft.errors import BusError, ConfigError, WeftError
 from weft.frontier.depot import Depot
 
 BY_OPERATOR = "stopped by the operator"
+_ANNOUNCE_SECONDS: Final = 3.0
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -40,7 +45,23 @@ async def steer(crawl: str, frontier: str, decide: Callable[[Standing], Step]) -
                 step = decide(standing)
                 if step.state is not None:
                     await store.ledger.note(state=step.state, reason=step.reason)
-    print(step.said)
+    print(step.said, flush=True)
+    if step.state is not None and standing.alive:
+        await _announce(standing, decide.__name__)
+
+
+async def _announce(standing: Standing, action: str) -> None:
+    """Let the workers look at once, if there is a bus to tell them on; without it they look every second."""
+    flags: dict[str, Any] = msgspec.json.decode(standing.facts.get("flags", "{}"))
+    url = config.load_bus() or str(flags.get("bus", ""))
+    if not url:
+        return
+    try:
+        async with asyncio.timeout(_ANNOUNCE_SECONDS), assembly.opened_bus(url) as bus:
+            await control.announce(bus, standing.name, action)
+    except (BusError, ConfigError, TimeoutError) as error:
+        why = str(error) or f"{masked(url)} does not answer"
+        say(f"{why}. So the workers hear of it within a second or two, not at once")
 
 
 async def named(depot: Depot, crawl: str) -> str:

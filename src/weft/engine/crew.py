@@ -50,6 +50,9 @@ class Processes:
         self.drain()
         self._signal(signal.SIGTERM)
 
+    def heed(self) -> None:
+        """Nothing to do here: each of them hears for itself."""
+
     async def _keep_running(self) -> None:
         deaths = code = 0
         while deaths < _MOST_DEATHS and not self._draining:

@@ -1,7 +1,7 @@
 """A worker's membership in a crawl: it says how it stands, and hears what is asked of all.
 
 Every second a member reports, looks what state the crawl is in, and takes start URLs from the feed. So a pause or a
-stop reaches all workers, on whatever machine, within a second or two.
+stop reaches all workers, on whatever machine, within a second or two; at once, if the member is called.
 
 A crawl ends on all of its workers, each of which finds out for itself that nothing is left. Its supervisor then
 completes the outputs and notes the end. Where that is gone, the workers have the last word, and watch the limits; the
@@ -18,10 +18,12 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from weft.clock import Clock
+from weft.engine.events import Events
 from weft.engine.feeding import Feeding
 from weft.engine.limits import Limits
 from weft.engine.states import State
 from weft.engine.stats import Report, Stats
+from weft.engine.tasks import called
 from weft.engine.worker import Worker
 from weft.frontier.base import Feed, Frontier, Ledger
 
@@ -48,6 +50,7 @@ class Member:
         feeding: Feeding | None = None,
         is_supervised: Callable[[], Awaitable[bool]] | None = None,
         limits: Limits | None = None,
+        events: Events | None = None,
     ) -> None:
         self.worker = worker
         self._frontier = frontier
@@ -58,18 +61,22 @@ class Member:
         self._is_supervised = is_supervised
         self._limits = limits or Limits()
         self._started = clock.time()
+        self._events = events
         self._drained = False
+        self._called = asyncio.Event()
 
     async def run(self) -> None:
         """:raises StoreError: the store can't be read or written."""
         # Before anything is leased: the crawl may be paused.
         await self._attend()
+        self._tell("joined")
         attending = asyncio.create_task(self._keep_attending())
         try:
             await self.worker.run()
         finally:
             attending.cancel()
             (failure,) = await asyncio.gather(attending, return_exceptions=True)
+            self._tell("left")
         if isinstance(failure, Exception):
             raise failure
         await self._report()
@@ -84,10 +91,20 @@ class Member:
         self._drained = True
         self.worker.stop()
 
+    def heed(self) -> None:
+        """Look at once what is asked of all."""
+        self._called.set()
+
+    def _tell(self, what: str) -> None:
+        if self._events is not None:
+            stats = self._stats
+            self._events.worker(self.worker.name, what, pid=os.getpid(), pages=stats.pages, items=stats.items)
+
     async def _keep_attending(self) -> None:
         try:
             while True:
-                await asyncio.sleep(_ATTEND_SECONDS)
+                await called(self._called, _ATTEND_SECONDS)
+                self._called.clear()
                 await self._attend()
         except Exception:
             # A worker that can't hear must not go on.
@@ -145,10 +162,18 @@ class Member:
             await self._ledger.note(state=State.STOPPED)
 
 
-async def is_over(frontier: Frontier, ledger: Ledger, feed: Feed | None = None, *, stay: bool = False) -> bool:
+async def is_over(
+    frontier: Frontier,
+    ledger: Ledger,
+    feed: Feed | None = None,
+    *,
+    stay: bool = False,
+    is_supervised: Callable[[], Awaitable[bool]] | None = None,
+) -> bool:
     """Nothing is left to do and nothing will come, or the crawl was ended for another reason.
 
-    A crawl that is to ``stay`` waits for more. While it is paused it is not over.
+    A crawl that is to ``stay`` waits for more, and one that its supervisor feeds, unless that is gone
+    (``is_supervised``, None: it is there). While it is paused it is not over.
     """
     facts = await ledger.facts()
     state = facts.get("state")
@@ -157,6 +182,8 @@ async def is_over(frontier: Frontier, ledger: Ledger, feed: Feed | None = None, 
     if state != State.RUNNING:
         return True
     if stay or facts.get("seeded") != "yes":
+        return False
+    if facts.get("fed") == "yes" and (is_supervised is None or await is_supervised()):
         return False
     # The feed first: what is taken from it meanwhile is among the counts.
     if feed is not None and await feed.length():

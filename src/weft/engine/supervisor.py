@@ -15,10 +15,13 @@ import msgspec
 
 from weft.clock import Clock
 from weft.engine.drain import Drain
+from weft.engine.events import Events
 from weft.engine.gate import checked
+from weft.engine.intake import Intake
 from weft.engine.limits import Limits
 from weft.engine.member import is_at_work
 from weft.engine.states import State
+from weft.engine.tasks import called
 from weft.errors import SpiderError, WeftError
 from weft.frontier.base import Feed, Frontier, Ledger
 from weft.model import Request
@@ -41,6 +44,9 @@ class Crew(Protocol):
     def stop(self) -> None:
         """Give back what is in flight, too."""
 
+    def heed(self) -> None:
+        """Look at once what is asked of all."""
+
 
 class Ending(msgspec.Struct, frozen=True):
     """How a crawl ended: its state, and the reason in words."""
@@ -55,6 +61,7 @@ class Supervisor:
     def __init__(
         self, *, start: AsyncIterator[Request], crew: Crew, frontier: Frontier, ledger: Ledger, drain: Drain,
         limits: Limits, clock: Clock, feed: Feed | None = None, stay: bool = False,
+        intake: Intake | None = None, events: Events | None = None,
     ) -> None:  # fmt: skip
         self._start = start
         self._crew = crew
@@ -65,6 +72,10 @@ class Supervisor:
         self._clock = clock
         self._feed = feed
         self._stay = stay
+        self._intake = intake
+        self._events = events
+        self._told = ""
+        self._called = asyncio.Event()
         self._stop_reason = ""
         self._limited = self._stopped = False
         self._going = asyncio.Event()
@@ -84,10 +95,15 @@ class Supervisor:
 
     async def run(self) -> Ending:
         """:raises WeftError: the store, an output or the start can't be used; the crawl can be resumed."""
-        await self._ledger.note(state=State.RUNNING, reason="", unattended="")
-        tasks = [
-            asyncio.create_task(each) for each in (self._seed(), self._watch(), self._drain.run(self._output_over))
-        ]
+        fed = "yes" if self._intake is not None else ""
+        await self._ledger.note(state=State.RUNNING, reason="", unattended="", fed=fed)
+        if self._intake is not None:
+            # Until it is known that no limit is reached.
+            self._intake.pause()
+            self._intake.seeding = True
+        self._tell(State.RUNNING)
+        helpers = (self._seed(), self._watch(), self._take_in(), self._drain.run(self._output_over))
+        tasks = [asyncio.create_task(each) for each in helpers]
         crew = asyncio.create_task(self._crew.run())
         try:
             await self._until_over(crew, tasks)
@@ -95,6 +111,8 @@ class Supervisor:
             await self._wind_up(crew, tasks)
             with contextlib.suppress(WeftError):
                 await self._drain.finish(False)
+            with contextlib.suppress(WeftError):
+                await self._ledger.note(fed="")
             raise
         await self._wind_up(crew, tasks)
         return await self._end()
@@ -102,7 +120,7 @@ class Supervisor:
     async def _wind_up(self, crew: asyncio.Task[None], tasks: list[asyncio.Task[None]]) -> None:
         """The outputs end of themselves, in order; the others have nothing more to do."""
         self._output_over.set()
-        for task in (crew, *tasks[:2]):
+        for task in (crew, *tasks[:-1]):
             task.cancel()
         await asyncio.gather(crew, *tasks, return_exceptions=True)
 
@@ -121,18 +139,41 @@ class Supervisor:
     def drain(self, reason: str) -> None:
         """Let the crew finish what is in flight."""
         self._stop_reason = self._stop_reason or reason
+        self._let_in(False)
         self._crew.drain()
 
     def stop(self, reason: str) -> None:
         """Let the crew give back what is in flight."""
         self._stop_reason = self._stop_reason or reason
         self._stopped = True
+        self._let_in(False)
         self._crew.stop()
+
+    def heed(self) -> None:
+        """Look at once what is asked of the crawl."""
+        self._called.set()
+        self._crew.heed()
+
+    async def _take_in(self) -> None:
+        """Start URLs from a topic, for as long as the crawl is to wait for them."""
+        if self._intake is not None:
+            await self._intake.run()
+            await self._ledger.note(fed="")
+
+    def _let_in(self, more: bool) -> None:
+        """What is not taken now waits with the broker, for the next run as well."""
+        if self._intake is not None:
+            (self._intake.resume if more else self._intake.pause)()
 
     async def _seed(self) -> None:
         """Put the start requests, unless a former run did. Idempotent, so a run that was killed does it again."""
-        if (await self._ledger.facts()).get("seeded") == "yes":
-            return
+        if (await self._ledger.facts()).get("seeded") != "yes":
+            await self._put_start()
+            await self._ledger.note(seeded="yes")
+        if self._intake is not None:
+            self._intake.seeding = False
+
+    async def _put_start(self) -> None:
         batch: list[Request] = []
         put = self._clock.monotonic()
         async for request in self._start:
@@ -144,7 +185,6 @@ class Supervisor:
                 await self._put(batch)
                 batch, put = [], self._clock.monotonic()
         await self._put(batch)
-        await self._ledger.note(seeded="yes")
 
     async def _put(self, batch: list[Request]) -> None:
         """Not while the crawl is paused."""
@@ -156,18 +196,22 @@ class Supervisor:
         while True:
             if self._drain.errors:
                 raise self._drain.errors[0]
-            await self._heed(await self._ledger.facts())
+            facts = await self._ledger.facts()
+            await self._heed(facts)
             reached = self._limits.reached(await self._frontier.counts(), self._clock.monotonic() - began)
             if reached:
                 self._limited = True
                 await self._ledger.note(state=State.STOPPING, reason=reached)
                 self.drain(reached)
                 return
-            await asyncio.sleep(_WATCH_SECONDS)
+            self._let_in(facts.get("state") == State.RUNNING and not self._stop_reason)
+            await called(self._called, _WATCH_SECONDS)
+            self._called.clear()
 
     async def _heed(self, facts: dict[str, str]) -> None:
         """What an operator asked for; and what this process was asked for, others are to hear."""
-        state = facts.get("state")
+        state = facts.get("state", "")
+        self._tell(state, facts.get("reason", ""))
         if state == State.PAUSED:
             self._going.clear()
         else:
@@ -187,8 +231,15 @@ class Supervisor:
         await self._drain.finish(ending.state.ended)
         if ending.state is State.FINISHED and (await self._judge()).state is not State.FINISHED:
             ending = Ending(State.STOPPED, "start URLs came in the last moment")
-        await self._ledger.note(state=ending.state, reason=ending.reason, unattended="")
+        await self._ledger.note(state=ending.state, reason=ending.reason, unattended="", fed="")
+        self._tell(ending.state, ending.reason)
         return ending
+
+    def _tell(self, state: str, reason: str = "") -> None:
+        """That the state has changed, if it has."""
+        if self._events is not None and state != self._told:
+            self._events.state(state, reason)
+        self._told = state
 
     async def _await_others(self) -> None:
         """Workers on other machines finish what is in flight, too; their items are part of the outputs."""
@@ -197,7 +248,8 @@ class Supervisor:
             await asyncio.sleep(_LINGER_SECONDS)
 
     async def _judge(self) -> Ending:
-        seeded = (await self._ledger.facts()).get("seeded") == "yes"
+        facts = await self._ledger.facts()
+        seeded = facts.get("seeded") == "yes" and facts.get("fed") != "yes"
         fed = self._feed is None or not await self._feed.length()
         counts = await self._frontier.counts()
         if counts.finished and seeded and fed and not self._stay:

@@ -1,4 +1,4 @@
-"""Task groups that raise what went wrong, not a group of it."""
+"""Task groups that raise what went wrong, not a group of it; and pauses that can be cut short."""
 
 from __future__ import annotations
 
@@ -18,3 +18,11 @@ async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
         raise first from None
+
+
+async def called(event: asyncio.Event, seconds: float) -> bool:
+    """Wait until an event is set, or for so long; returns whether it is."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()

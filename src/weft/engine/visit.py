@@ -12,6 +12,7 @@ import msgspec
 
 from weft.clock import Clock
 from weft.config import Settings
+from weft.engine.events import Events
 from weft.engine.gate import Gate
 from weft.engine.handling import collect, described
 from weft.engine.names import PrivateNames
@@ -55,6 +56,7 @@ class Visitor:
         settings: Settings,
         stats: Stats,
         clock: Clock,
+        events: Events | None = None,
     ) -> None:
         self._spider = spider
         self._fetch = _wrapped(fetcher, spider)
@@ -67,6 +69,7 @@ class Visitor:
         self._retry = RetryPolicy(retries=settings.retries)
         self._stats = stats
         self._clock = clock
+        self._events = events
         self._delays: dict[str, float] = {}
         delay = settings.rules.pace.delay
         self._turns = Turns(max(delay * _SLICE_SHARE, _SHORTEST_SLICE)) if delay > 0 else None
@@ -129,6 +132,9 @@ class Visitor:
             raise _Failed(GIVE_UP, "middleware", *described(error)) from error
         visit.response = response
         self._stats.fetched_one(visit.lease.lane, response.status, len(response.body), response.elapsed)
+        if self._events is not None:
+            request = visit.lease.request
+            self._events.page(request.url, response.status, len(response.body), response.elapsed, request.depth)
         if not response.cached:
             # A middleware may have made the response itself, and left the moment out.
             visit.touched = response.received or self._clock.monotonic()

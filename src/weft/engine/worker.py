@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from weft.clock import Clock
+from weft.engine.events import Events
 from weft.engine.gate import Gate
 from weft.engine.handling import described
 from weft.engine.stats import Stats
@@ -64,6 +65,7 @@ class Worker:
         gauge: Gauge,
         lease_seconds: float,
         clock: Clock,
+        events: Events | None = None,
     ) -> None:
         self.name = name
         self.gauge = gauge
@@ -74,6 +76,7 @@ class Worker:
         self._stats = stats
         self._lease_seconds = lease_seconds
         self._clock = clock
+        self._events = events
         self._held: dict[int, Lease] = {}
         self._expires: dict[int, float] = {}
         self._waiting: list[tuple[float, int]] = []  # a heap of when each is due
@@ -261,6 +264,8 @@ class Worker:
             del self._held[outcome.lease.id], self._expires[outcome.lease.id]
             if not isinstance(outcome, Retry) and outcome.lease.id not in lost:
                 self._gate.committed(outcome.children)
+        if self._events is not None and (stored := _stored(outcomes, lost)):
+            self._events.items(stored)
 
     async def _extend_loop(self) -> None:
         """Keep what is held; three chances before a lease runs out."""
@@ -282,3 +287,10 @@ class Worker:
             fetched, failed = self._stats.fetched, self._stats.failed
             self.gauge.observe(done, new_failed, bool(self._ready), lag)
             self._launch()
+
+
+def _stored(outcomes: list[Outcome], lost: set[int]) -> int:
+    """How many items were stored with these outcomes."""
+    return sum(
+        len(outcome.items) for outcome in outcomes if not isinstance(outcome, Retry) and outcome.lease.id not in lost
+    )

@@ -6,7 +6,6 @@ begun: until then the former one is put aside, and put back if the new one can't
 
 from __future__ import annotations
 
-import re
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -34,7 +33,7 @@ class Depot(Protocol):
 
     @property
     def address(self) -> str:
-        """What ``--frontier`` calls it, :func:`masked`; empty for the folder where commands are run."""
+        """What ``--frontier`` calls it, masked; empty for the folder where commands are run."""
 
     @property
     def shared(self) -> bool:
@@ -67,10 +66,3 @@ class Depot(Protocol):
 
     async def close(self) -> None:
         """Let go of what is held on this side."""
-
-
-def masked(url: str) -> str:
-    """The URL of a depot as it may be shown: without its passwords."""
-    # As drivers read it: the login ends at the last @, and may itself have some.
-    hidden = re.sub(r"(:/*[^:]*:).*@", r"\1***@", url)
-    return re.sub(r"([?&]\w*password=)[^&]*", r"\1***", hidden)

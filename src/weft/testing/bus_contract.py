@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from weft.bus.base import Bus, Capability, Connection, Interest, Message, Where
+from weft.bus.base import Bus, Capability, Connection, Interest, Message, Rejected, Where
 from weft.bus.subscription import REASON
 from weft.errors import BusError, BusRefused, Unsupported
 from weft.testing.bus_broker import Broker, Inbox, eventually, interest, message
@@ -188,6 +188,36 @@ class BusKeeping:
         assert subscription.last_error == "RuntimeError: bad is bad"
         assert await bus.purge(group, dead=True) == 1
         assert await bus.peek(group, dead=True) == []
+
+    async def test_what_a_handler_rejects_goes_to_the_dead_letters_at_once(self, broker: Broker) -> None:
+        bus, topic, group = await broker.connect(), f"{broker.prefix}.t", f"{broker.prefix}.g"
+        begun: list[str] = []
+
+        async def handler(deliveries: list) -> None:  # type: ignore[type-arg]
+            begun.extend(delivery.payload.decode() for delivery in deliveries)
+            if bad := [delivery for delivery in deliveries if delivery.payload == b"bad"]:
+                raise Rejected({delivery.position: "it is bad" for delivery in bad})
+
+        subscription = await bus.subscribe(interest(topic, group=group), handler)
+        await bus.publish([message(topic, text, key=text) for text in ("one", "bad", "two")])
+
+        async def settled() -> bool:
+            (state,) = await bus.groups(group)
+            return state.dead == 1 and state.lag == 0
+
+        await eventually(settled)
+        assert Counter(begun) == Counter(["one", "bad", "two"])
+        assert (subscription.handled, subscription.failed, subscription.last_error) == (2, 1, "it is bad")
+        (dead,) = await bus.peek(group, dead=True)
+        assert (dead.payload, dead.headers[REASON]) == (b"bad", "it is bad")
+
+    async def test_a_subscriber_without_a_group_goes_on_after_what_failed(self, broker: Broker) -> None:
+        bus, topic = await broker.connect(), f"{broker.prefix}.t"
+        inbox = Inbox(lambda delivery: delivery.payload != b"good")
+        await bus.subscribe(interest(topic, prefetch=2, batch=1), inbox)
+        await bus.publish([message(topic, text, key="k") for text in (*"abcde", "good")])
+        await inbox.count(1)
+        assert [delivery.payload.decode() for delivery in inbox.begun] == [*"abcde", "good"]
 
     async def test_what_is_not_acknowledged_goes_to_another(self, broker: Broker) -> None:
         topic, group = f"{broker.prefix}.t", f"{broker.prefix}.g"

@@ -18,9 +18,10 @@ from typing import Any
 import msgspec
 
 from weft.clock import Clock
+from weft.drivers.urls import masked
 from weft.errors import ConfigError, StoreError, WeftError
 from weft.frontier.base import Rules
-from weft.frontier.depot import Store, masked
+from weft.frontier.depot import Store
 from weft.frontier.redis.crawl import EMPTY_TALLY, RedisCrawl, Tally
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.inspector import RedisInspector

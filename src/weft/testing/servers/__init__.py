@@ -5,8 +5,23 @@
 
 from weft.testing.servers.cluster import RedisCluster
 from weft.testing.servers.errors import ServerError, ServerMissing
+from weft.testing.servers.kafka import KafkaServer
+from weft.testing.servers.kafka_cluster import KafkaCluster
+from weft.testing.servers.rabbitmq import RabbitServer
+from weft.testing.servers.rabbitmq_cluster import RabbitCluster
 from weft.testing.servers.redis import RedisServer
 from weft.testing.servers.resp import Refused
 from weft.testing.servers.sentinel import RedisSentinel
 
-__all__ = ["RedisCluster", "RedisSentinel", "RedisServer", "Refused", "ServerError", "ServerMissing"]
+__all__ = [
+    "KafkaCluster",
+    "KafkaServer",
+    "RabbitCluster",
+    "RabbitServer",
+    "RedisCluster",
+    "RedisSentinel",
+    "RedisServer",
+    "Refused",
+    "ServerError",
+    "ServerMissing",
+]

@@ -6,14 +6,15 @@
     redis+sentinel://[LOGIN@]HOST[:PORT][,…]/SERVICE[/DB]   the hosts are the sentinels, the login is the server's
 
 LOGIN is ``:PASSWORD`` or ``USER:PASSWORD``; it ends at the last ``@``, so a password may have any character, those that
-URLs use included. A HOST may be ``[::1]``. Options follow a ``?``; they have the names that redis-py gives them.
+URLs use included. A HOST may be ``[::1]``. Options follow a ``?``; they have the names that redis-py gives them. What
+the server is used for may have options more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
@@ -24,8 +25,8 @@ import redis.asyncio.sentinel as aiosentinel
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from weft.drivers.urls import masked
 from weft.errors import ConfigError
-from weft.frontier.depot import masked
 
 Client = aioredis.Redis | aiocluster.RedisCluster
 
@@ -85,25 +86,32 @@ _OPTIONS: Final[dict[str, Callable[[str], Any]]] = {
 }  # fmt: skip
 
 
-def clients(url: str) -> tuple[Client, list[aioredis.Redis]]:
+def clients(url: str, more: Collection[str] = ()) -> tuple[Client, list[aioredis.Redis]]:
     """The client for a server, not yet connected; and those beside it that must be closed, too.
+
+    ``more`` are the names of options that are not for it; see :func:`asked`.
 
     :raises ConfigError: the URL is none of these forms.
     """
     try:
-        return _clients(url)
+        return _clients(url, more)
     except ConfigError as error:
         raise ConfigError(f"{masked(url)} is not the address of a Redis server: {error}") from error
 
 
-def _clients(url: str) -> tuple[Client, list[aioredis.Redis]]:
+def asked(url: str) -> list[tuple[str, str]]:
+    """All options that follow the ``?``."""
+    place = url.partition("://")[2].rpartition("@")[2]
+    return parse_qsl(place.partition("?")[2], keep_blank_values=True)
+
+
+def _clients(url: str, more: Collection[str]) -> tuple[Client, list[aioredis.Redis]]:
     scheme, _, rest = url.partition("://")
     login, _, place = rest.rpartition("@")
-    place, _, query = place.partition("?")
-    hosts, _, path = place.partition("/")
+    hosts, _, path = place.partition("?")[0].partition("/")
     user, _, password = login.partition(":")
     given = {"username": unquote(user), "password": unquote(password)}
-    options = _settings() | {name: text for name, text in given.items() if text} | _options(query)
+    options = _settings() | {name: text for name, text in given.items() if text} | _options(asked(url), more)
     sentinel = {name: options.pop(f"sentinel_{name}", None) for name in given}
     scheme = scheme.lower()
     if scheme.startswith("rediss"):
@@ -150,11 +158,13 @@ def _settings() -> dict[str, Any]:
     }
 
 
-def _options(query: str) -> dict[str, Any]:
+def _options(given: list[tuple[str, str]], more: Collection[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name, text in parse_qsl(query, keep_blank_values=True):
+    for name, text in given:
+        if name in more:
+            continue
         if name not in _OPTIONS:
-            raise ConfigError(f"there is no option {name!r}; there are {', '.join(sorted(_OPTIONS))}")
+            raise ConfigError(f"there is no option {name!r}; there are {', '.join(sorted({*_OPTIONS, *more}))}")
         try:
             found[name] = _OPTIONS[name](text)
         except ValueError as error:

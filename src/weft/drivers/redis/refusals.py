@@ -8,8 +8,6 @@ from typing import Any, Final
 import redis.asyncio.sentinel as aiosentinel
 import redis.exceptions as refused
 
-from weft.errors import StoreError
-
 OLDEST: Final = (6, 2)
 REFUSALS: Final = (refused.RedisError, refused.RedisClusterException, OSError, asyncio.TimeoutError)
 """All that the driver raises."""
@@ -35,6 +33,7 @@ _ADVICE: Final = (
     (("wrongpass", "invalid username", "invalid password"), "Check the user and the password in the address"),
     (("without any password configured",), "It has no password: leave it out of the address"),
     (("noauth", "authentication required"), "It wants a password: redis://:PASSWORD@HOST:PORT"),
+    (("channel",), "The user needs channels, too: ACL SETUSER USER allchannels"),
     (("no permission", "noperm"), _PERMISSIONS),
     (("db index", "invalid db"), "Check the number of the database at the end of the address"),
     (("cluster mode is not enabled", "cluster support disabled"), "It is no cluster: write the address as redis://"),
@@ -74,13 +73,13 @@ def reason(error: BaseException) -> str:
     return text.splitlines()[0].removeprefix(_NO_NODE).rstrip(".?")
 
 
-def explained(place: str, error: BaseException) -> StoreError:
-    """An error that says what happened, to what, and what to do."""
+def explained(place: str, error: BaseException) -> str:
+    """What happened, to what, and what to do."""
     words = f"{error} {error.__cause__ or ''}".lower()
     advice = next((f". {advice}" for marks, advice in _ADVICE if any(mark in words for mark in marks)), "")
     if place.startswith("rediss") and "timeout" in words:  # a server without TLS waits for more, without a word
         advice = ". Is it running there, and does it speak TLS? If not, write redis:// without the second s"
-    return StoreError(f"{place}: {reason(error)}{advice}")
+    return f"{place}: {reason(error)}{advice}"
 
 
 def problems(about: dict[str, Any], *, cluster: bool) -> list[str]:

@@ -1,0 +1,1 @@
+"""The bus beside the bare client libraries."""

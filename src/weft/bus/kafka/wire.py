@@ -1,0 +1,79 @@
+"""How a message looks on Kafka.
+
+The topic is Kafka's, the key its key, the payload its value. Headers are Kafka's, with a few of ours among them:
+
+    weft-id       the message's id
+    weft-topic    of a dead letter: where it came from
+    weft-reason   of a dead letter: why
+
+What others produced has no id; its place is one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, cast
+
+from weft.bus.base import Delivery, Message
+from weft.bus.subscription import REASON
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message as Raw
+
+_ID: Final = "weft-id"
+_TOPIC: Final = "weft-topic"
+
+INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+"""Kafka's own topics, which look like any."""
+
+
+Headers = list[tuple[str, str | bytes | None]]
+Record = tuple[str, bytes, str | None, Headers]
+"""What the driver takes: topic, value, key, headers."""
+
+
+def dead_topic(group: str) -> str:
+    """Where a group's dead letters are. Two dots, so that no topic of ours is called so, and no pattern takes it."""
+    return f"{group}..dead"
+
+
+def is_dead_topic(topic: str) -> bool:
+    return topic.endswith("..dead")
+
+
+def record(message: Message, id: str) -> Record:
+    headers: Headers = [(_ID, id.encode())]
+    if message.headers:
+        headers += [(name, value.encode()) for name, value in message.headers.items()]
+    return message.topic, message.payload, message.key or None, headers
+
+
+def dead_record(group: str, delivery: Delivery, reason: str) -> Record:
+    _, value, key, headers = record(delivery, delivery.id)
+    headers = [pair for pair in headers if pair[0] != REASON]
+    headers += [(_TOPIC, delivery.topic.encode()), (REASON, reason.encode())]
+    return dead_topic(group), value, key, headers
+
+
+def delivery(raw: Raw, topic: str, place: str, offset: int) -> Delivery:
+    """``place`` names the partition, with a slash at its end."""
+    headers: dict[str, str] = {}
+    given = ""
+    # The driver's types say that it might be otherwise; on messages that were read it is not.
+    for name, value in cast("list[tuple[str, bytes | None]]", raw.headers() or ()):
+        text = value.decode(errors="replace") if value else ""
+        if name == _ID:
+            given = text
+        elif name == _TOPIC:
+            topic = text
+        else:
+            headers[name] = text
+    key = raw.key()
+    position = f"{place}{offset}"
+    return Delivery(
+        topic=topic,
+        payload=raw.value() or b"",
+        key=key.decode(errors="replace") if key else "",
+        headers=headers,
+        id=given or position,
+        position=position,
+    )

@@ -1,0 +1,55 @@
+"""A RabbitMQ cluster of one's own: three nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from weft.testing.servers.rabbitmq import Epmd, RabbitServer
+
+
+class RabbitCluster:
+    """``nodes`` can be killed and restarted one by one; :meth:`wait` returns when all know each other again."""
+
+    def __init__(self, *, nodes: int = 3, settings: Mapping[str, str] | None = None) -> None:
+        self._epmd = Epmd()
+        first = RabbitServer(epmd=self._epmd, settings=settings)
+        others = (RabbitServer(epmd=self._epmd, settings=settings, beside=first) for _ in range(nodes - 1))
+        self.nodes = (first, *others)
+        self._running = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as starting:
+            starting.enter_context(self._epmd)
+            for node in self.nodes:
+                starting.enter_context(node)
+            self.wait()
+            self._running = starting.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._running.close()
+
+    @property
+    def url(self) -> str:
+        """All nodes, as Weft takes them, and the management API of the last."""
+        places = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+        return f"amqp://guest:guest@{places}/?management={self.nodes[-1].management_url}"
+
+    def wait(self) -> None:
+        """:raises ServerError: a node has ended, or it took too long."""
+        for node in self.nodes:
+            node.process.wait_until(partial(self._is_whole, node), "see the cluster whole")
+
+    def _is_whole(self, node: RabbitServer) -> bool:
+        try:
+            known = node.ask("GET", "nodes?columns=name,running")
+        except OSError:
+            return False
+        assert isinstance(known, list)
+        return sum(bool(each["running"]) for each in known) == len(self.nodes)

@@ -1,0 +1,168 @@
+"""The bus on Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from confluent_kafka import Producer
+from tests.bus.kafka_buses import Buses, buses_at
+
+from weft.bus.base import Interest, Where
+from weft.bus.kafka.wire import dead_topic
+from weft.errors import BusRefused
+from weft.testing.bus_broker import Inbox, eventually, interest, message
+from weft.testing.bus_contract import BusContract
+
+
+@pytest.fixture
+async def buses(kafka_url: str) -> AsyncIterator[Buses]:
+    async with buses_at(kafka_url) as buses:
+        yield buses
+
+
+class TestKafka(BusContract):
+    @pytest.fixture
+    async def broker(self, buses: Buses) -> Buses:
+        return buses
+
+
+async def test_a_pattern_takes_a_topic_that_comes_later_from_its_beginning(buses: Buses) -> None:
+    bus, inbox, alone, group = await buses.connect(), Inbox(), Inbox(), f"{buses.prefix}.g"
+    await bus.publish([message(f"{buses.prefix}.a", "before")])
+    await bus.subscribe(interest(f"{buses.prefix}.*", group=group), inbox)
+    await bus.subscribe(interest(f"{buses.prefix}.*"), alone)
+    for name in "abc":
+        await bus.publish([message(f"{buses.prefix}.{name}", name)])
+    for box in (inbox, alone):
+        await box.count(3)
+        assert sorted(box.texts) == ["a", "b", "c"]
+
+
+async def test_a_topic_that_comes_while_its_group_is_away_waits_for_it(buses: Buses) -> None:
+    bus, inbox, group = await buses.connect(), Inbox(), f"{buses.prefix}.g"
+    await (await bus.subscribe(interest(f"{buses.prefix}.new.*", group=group), Inbox())).close()
+    await bus.publish([message(f"{buses.prefix}.new.a", "kept")])
+    await bus.subscribe(interest(f"{buses.prefix}.new.*", group=group), inbox)
+    await inbox.count(1)
+    assert inbox.texts == ["kept"]
+
+
+async def test_a_topic_that_is_new_to_a_group_is_taken_from_its_end(buses: Buses) -> None:
+    bus, inbox, group = await buses.connect(), Inbox(), f"{buses.prefix}.g"
+    a, b = f"{buses.prefix}.a", f"{buses.prefix}.b"
+    await (await bus.subscribe(interest(a, group=group), Inbox())).close()
+    await bus.publish([message(a, "kept"), message(b, "old")])
+    await bus.subscribe(interest(a, b, group=group), inbox)
+    await bus.publish([message(b, "new")])
+    await inbox.count(2)
+    assert sorted(inbox.texts) == ["kept", "new"]
+
+
+async def test_what_is_filtered_out_is_done(buses: Buses) -> None:
+    bus, inbox, topic, group = await buses.connect(), Inbox(), f"{buses.prefix}.t", f"{buses.prefix}.g"
+    await bus.subscribe(interest(topic, group=group, where=Where({"a": "b"})), inbox)
+    await bus.publish([message(topic, "no", key=str(number)) for number in range(20)])
+
+    async def is_done() -> bool:
+        return (await bus.groups(group))[0].lag == 0
+
+    await eventually(is_done)
+    assert inbox.begun == []
+
+
+async def test_a_listener_leaves_no_trace(buses: Buses) -> None:
+    bus, inbox, topic = await buses.connect(), Inbox(), f"{buses.prefix}.t"
+    before = {group.name for group in await bus.groups()}
+    subscription = await bus.subscribe(interest(topic), inbox)
+    await bus.publish([message(topic, "one")])
+    await inbox.count(1)
+    assert {group.name for group in await bus.groups()} <= before
+    await subscription.close()
+    assert {group.name for group in await bus.groups()} <= before
+
+
+async def test_a_failed_message_holds_up_those_behind_it_and_no_others(buses: Buses) -> None:
+    bus, topic = await buses.connect(), f"{buses.prefix}.t"
+    inbox = Inbox(lambda delivery: delivery.payload == b"k-5" and delivery.attempt < 4)
+    await bus.subscribe(interest(topic, group=f"{buses.prefix}.g", batch=3, prefetch=10), inbox)
+    texts = [f"{key}-{number}" for number in range(20) for key in ("k", "a", "b", "c", "d", "e")]
+    await bus.publish([message(topic, text, key=text[0]) for text in texts])
+    await inbox.count(len(texts))
+    for key in "kabcde":
+        assert [text for text in inbox.texts if text[0] == key] == [f"{key}-{number}" for number in range(20)]
+    others = {text for text in inbox.texts[: inbox.texts.index("k-5")] if text[0] != "k"}
+    assert len(others) > 20
+
+
+async def test_the_dead_letters_are_a_topic_that_no_pattern_takes(buses: Buses) -> None:
+    bus, inbox, everything = await buses.connect(), Inbox(lambda delivery: True), Inbox()
+    topic, group = f"{buses.prefix}.t", f"{buses.prefix}.g"
+    await bus.subscribe(interest(topic, group=group, attempts=1), inbox)
+    await bus.subscribe(interest("#", group=f"{buses.prefix}.all"), everything)
+    await bus.publish([message(topic, "bad")])
+
+    async def buried() -> bool:
+        return (await bus.groups(group))[0].dead == 1
+
+    await eventually(buried)
+    await bus.publish([message(f"{buses.prefix}.end", "end")])
+    await everything.until(lambda box: "end" in box.texts)
+    assert {delivery.topic for delivery in everything.deliveries if delivery.topic.startswith(buses.prefix)} == {
+        topic,
+        f"{buses.prefix}.end",
+    }
+    assert dead_topic(group) == f"{group}..dead"
+
+
+async def test_what_others_produce_is_taken_as_it_is(buses: Buses) -> None:
+    bus, inbox, topic = await buses.connect(), Inbox(), f"{buses.prefix}.t"
+    await bus.subscribe(interest(topic, group=f"{buses.prefix}.g"), inbox)
+    producer = Producer({"bootstrap.servers": buses.url.partition("//")[2].partition("?")[0]})
+    producer.produce(topic, None, b"\xff", headers=[("none", None), ("odd", b"\xff")], partition=0)
+    await asyncio.to_thread(producer.flush, 10)
+    await inbox.count(1)
+    (got,) = inbox.deliveries
+    assert (got.payload, got.key, got.headers, got.id) == (b"", "�", {"none": "", "odd": "�"}, f"{topic}/0/0")
+
+
+async def test_a_group_at_work_is_not_purged(buses: Buses) -> None:
+    bus, inbox, topic, group = await buses.connect(), Inbox(), f"{buses.prefix}.t", f"{buses.prefix}.g"
+    inbox.open.clear()
+    await bus.subscribe(interest(topic, group=group), inbox)
+    await bus.publish([message(topic)])
+    for forget in (False, True):
+        with pytest.raises(BusRefused, match="has subscribers"):
+            await bus.purge(group, forget=forget)
+    inbox.open.set()
+
+
+async def test_a_slow_subscriber_shows_as_lag_and_holds_no_more_than_its_prefetch(buses: Buses) -> None:
+    bus, slow, topic, group = await buses.connect(), Inbox(), f"{buses.prefix}.t", f"{buses.prefix}.g"
+    slow.open.clear()
+    subscription = await bus.subscribe(interest(topic, group=group, batch=10, prefetch=20), slow)
+    await bus.publish([message(topic, str(number), key=str(number)) for number in range(500)])
+    await slow.until(lambda box: bool(box.begun))
+    (state,) = await bus.groups(group)
+    assert (state.lag, state.subscribers, state.topics) == (500, 1, (topic,))
+    source = subscription._source  # type: ignore[attr-defined]
+
+    async def is_full() -> bool:
+        return len(source._ready) + len(slow.begun) >= 16  # it reads again when a quarter is free
+
+    await eventually(is_full)
+    await asyncio.sleep(0.5)  # it could read more now, if it did
+    assert len(source._ready) + len(slow.begun) <= 20
+    slow.open.set()
+    await slow.count(500)
+    assert sorted(map(int, slow.texts)) == list(range(500))
+
+
+async def test_a_group_may_start_at_the_end_although_there_is_more(buses: Buses) -> None:
+    bus, inbox, topic = await buses.connect(), Inbox(), f"{buses.prefix}.t"
+    await bus.publish([message(topic, "old", key=str(number)) for number in range(20)])
+    await bus.subscribe(Interest(topics=(topic,), group=f"{buses.prefix}.g", start="latest"), inbox)
+    await bus.publish([message(topic, "new")])
+    await inbox.count(1)
+    assert inbox.texts == ["new"]

@@ -1,0 +1,391 @@
+"""What happens to a bus on Redis when subscribers, connections and the server fail."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from tests.bus.redis_buses import Buses, buses_at
+from tests.frontier.redis_crawls import LossyProxy
+
+from weft.bus.base import Capability, Connection
+from weft.bus.redis import RedisBus
+from weft.bus.subscription import REASON
+from weft.errors import BusError, BusRefused, BusUnavailable
+from weft.testing.bus_broker import Inbox, eventually, interest, message
+from weft.testing.servers import RedisServer
+
+
+@pytest.fixture
+async def buses(redis_url: str) -> AsyncIterator[Buses]:
+    """On the shared server; a subscriber is taken for dead soon."""
+    async with buses_at(redis_url, "&takeover=1") as buses:
+        yield buses
+        await buses.forget()
+
+
+@contextmanager
+def child(url: str, group: str, topic: str, file: Path, **options: float) -> Iterator[subprocess.Popen[bytes]]:
+    given = [f"{name}={number}" for name, number in options.items()]
+    command = [sys.executable, "-m", "weft.testing.bus_child", url, group, topic, str(file), *given]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def is_ready(file: Path) -> bool:
+    return file.exists() and file.read_text().startswith("ready\n")
+
+
+def handled(file: Path) -> list[tuple[str, int]]:
+    """What a child has handled, and at which attempt."""
+    if not file.exists():
+        return []
+    whole, _, _ = file.read_text().rpartition("\n")
+    return [(line.split()[0], int(line.split()[1])) for line in whole.splitlines()[1:]]
+
+
+async def test_what_a_killed_subscriber_held_goes_to_another(buses: Buses, tmp_path: Path) -> None:
+    bus, count, batch = await buses.connect(), 10_000, 50
+    files = [tmp_path / "one", tmp_path / "two"]
+    all_of_them, others = [f"id-{number}" for number in range(count)], Inbox()
+    await bus.subscribe(interest("pages", group="others"), others)
+    options = {"batch": batch, "prefetch": 200, "pause": 0.005}
+    with child(buses.url, "shared", "pages", files[0], **options) as victim:
+        with child(buses.url, "shared", "pages", files[1], **options):
+            await eventually(lambda: all(map(is_ready, files)))
+            for first in range(0, count, 500):
+                await bus.publish([message("pages", id=each) for each in all_of_them[first : first + 500]])
+            await eventually(lambda: len(handled(files[0])) > 1_000)
+            victim.kill()
+            victim.wait()
+            before = {each for each, _ in handled(files[0])}
+            assert len(before) < count
+            await eventually(lambda: before | {each for each, _ in handled(files[1])} == set(all_of_them))
+
+            async def all_done() -> bool:
+                return (await bus.groups("shared"))[0].lag == 0
+
+            await eventually(all_done)
+        again = dict(handled(files[1]))
+        twice = before & again.keys()
+        assert len(twice) <= batch  # one batch was handled and not acknowledged
+        assert len(handled(files[0])) + len(handled(files[1])) == count + len(twice)
+        assert all(again[each] == 2 for each in twice)
+        assert 0 < sum(attempt == 2 for attempt in again.values()) <= 200
+        await others.count(count)
+        assert Counter(delivery.id for delivery in others.deliveries) == Counter(all_of_them)
+
+
+async def test_a_message_that_kills_its_subscribers_ends_among_the_dead_letters(buses: Buses, tmp_path: Path) -> None:
+    bus = await buses.connect()
+
+    async def is_held() -> bool:
+        (state,) = await bus.groups("g")
+        return (state.unacknowledged, state.subscribers) == (1, 1)
+
+    for number in range(2):
+        file = tmp_path / str(number)
+        with child(buses.url, "g", "a", file, attempts=2, pause=60):
+            await eventually(lambda file=file: is_ready(file))  # type: ignore[misc]
+            if number == 0:
+                await bus.publish([message("a", "poison"), message("b")])
+            await eventually(is_held)
+    inbox = Inbox()
+    await bus.subscribe(interest("a", group="g", attempts=2), inbox)
+
+    async def is_dead() -> bool:
+        return (await bus.groups("g"))[0].dead == 1
+
+    await eventually(is_dead)
+    (dead,) = await bus.peek("g", dead=True)
+    assert (dead.payload, dead.attempt) == (b"poison", 2)
+    assert "its subscriber was lost" in dead.headers[REASON]
+    (state,) = await bus.groups("g")
+    assert (state.lag, state.subscribers) == (0, 1)
+    assert not inbox.begun
+
+
+async def test_confirmed_messages_survive_a_server_that_is_killed() -> None:
+    with RedisServer("redis", appendonly=True) as server:
+        async with buses_at(server.url) as buses:
+            publisher, consumer, inbox = await buses.connect(), await buses.connect(), Inbox()
+            assert Capability.DURABLE in publisher.capabilities
+            await consumer.subscribe(interest("a", group="g", batch=10, prefetch=50), inbox)
+            confirmed: list[str] = []
+
+            async def publish() -> None:
+                for first in range(0, 4_000, 20):
+                    texts = [str(number) for number in range(first, first + 20)]
+                    await publisher.publish([message("a", text) for text in texts])
+                    confirmed.extend(texts)
+
+            publishing = asyncio.create_task(publish())
+            for wanted in (500, 1_500, 2_500):
+                await inbox.count(wanted)
+                server.kill()
+                await asyncio.to_thread(server.restart)
+            await asyncio.wait_for(publishing, 60)
+            await inbox.until(lambda box: set(box.texts) >= set(confirmed))
+            assert len(confirmed) == 4_000
+
+            async def is_done() -> bool:
+                return (await consumer.groups("g"))[0].lag == 0
+
+            await eventually(is_done)
+
+
+async def test_a_server_that_does_not_keep_messages_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with RedisServer() as server:
+        async with buses_at(server.url) as buses:
+            assert Capability.DURABLE not in (await buses.connect()).capabilities
+            assert "appendonly no" in caplog.text
+
+
+async def test_listeners_are_told_and_all_goes_on(redis_url: str) -> None:
+    with RedisServer(appendonly=True) as server:
+        async with buses_at(server.url) as buses:
+            bus, inbox, alone = await buses.connect(), Inbox(), Inbox()
+            states: list[Connection] = []
+            changed = asyncio.Event()
+
+            def listener(state: Connection, what: str) -> None:
+                assert what
+                states.append(state)
+                changed.set()
+
+            async def told(*expected: Connection) -> None:
+                async with asyncio.timeout(30):
+                    while states != list(expected):
+                        changed.clear()
+                        await changed.wait()
+
+            bus.listen(listener)
+            await bus.subscribe(interest("a", group="g"), inbox)
+            await bus.subscribe(interest("a"), alone)
+            server.kill()
+            await told(Connection.LOST)
+            server.restart()
+            await told(Connection.LOST, Connection.UP)
+            await bus.publish([message("a", "after")])
+            await inbox.count(1)
+            await alone.count(1)
+            await bus.close()
+            assert states == [Connection.LOST, Connection.UP, Connection.CLOSED]
+
+
+async def test_an_idle_bus_notices_too() -> None:
+    with RedisServer() as server:
+        async with buses_at(server.url) as buses:
+            bus, lost = await buses.connect(), asyncio.Event()
+            bus.listen(lambda state, what: lost.set() if state is Connection.LOST else None)
+            server.kill()
+            await asyncio.wait_for(lost.wait(), 30)
+
+
+async def test_publishing_waits_for_a_server_and_not_for_ever() -> None:
+    with RedisServer() as server:
+        async with buses_at(server.url, "&timeout=1") as buses:
+            bus = await buses.connect()
+            server.kill()
+            with pytest.raises(BusUnavailable, match=f"127.0.0.1:{server.port}.*Is it running there?"):
+                await bus.publish([message("a")])
+            with pytest.raises(BusUnavailable):
+                await bus.subscribe(interest("a"), Inbox())
+
+
+async def test_a_server_that_hangs_is_no_better_than_one_that_is_away() -> None:
+    with RedisServer() as server:
+        async with buses_at(server.url, "&timeout=1") as buses:
+            bus, inbox, states = await buses.connect(), Inbox(), []
+            await bus.subscribe(interest("a", group="g"), inbox)
+            bus.listen(lambda state, what: states.append(state))
+            server.pause()
+            try:
+                async with asyncio.timeout(10):
+                    with pytest.raises(BusUnavailable, match=r"does not answer\. Is it running there"):
+                        await bus.publish([message("a", "lost or not")])
+            finally:
+                server.resume()
+            assert states == [Connection.LOST]
+            await bus.publish([message("a", "after")])
+            await inbox.until(lambda box: "after" in box.texts)
+            await eventually(lambda: states == [Connection.LOST, Connection.UP])
+
+
+async def test_a_bus_whose_server_is_gone_can_be_closed() -> None:
+    with RedisServer() as server:
+        async with buses_at(server.url) as buses:
+            bus, inbox = await buses.connect(), Inbox()
+            inbox.open.clear()
+            await bus.subscribe(interest("a", group="g"), inbox)
+            await bus.publish([message("a")])
+            await inbox.until(lambda box: bool(box.begun))
+            server.kill()
+            closing = asyncio.create_task(bus.close())
+            inbox.open.set()
+            await asyncio.wait_for(closing, 20)
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["redis://:s3cret@127.0.0.1:1/0", "redis+cluster://:s3cret@127.0.0.1:1", "redis+sentinel://:s3cret@127.0.0.1:1/x"],
+)
+async def test_nobody_listens(place: str) -> None:
+    with pytest.raises(BusUnavailable, match=r"127\.0\.0\.1:1") as refusal:
+        await RedisBus.connect(place)
+    assert "s3cret" not in str(refusal.value)
+
+
+async def test_logins_that_are_refused() -> None:
+    with RedisServer(password="s3cret") as server:
+        with pytest.raises(BusRefused, match="Check the user and the password") as refusal:
+            await RedisBus.connect(f"redis://:wr0ng@127.0.0.1:{server.port}/0")
+        assert "wr0ng" not in str(refusal.value)
+        with pytest.raises(BusRefused, match="wants a password"):
+            await RedisBus.connect(f"redis://127.0.0.1:{server.port}/0")
+        server.ask("ACL", "SETUSER", "guest", "on", ">pw", "~weft:*", "+info", "+ping")
+        with pytest.raises(BusRefused, match="The user needs INFO, EVAL"):
+            await RedisBus.connect(f"redis://guest:pw@127.0.0.1:{server.port}/0")
+        server.ask("ACL", "SETUSER", "deaf", "on", ">pw", "~weft:*", "+@all")
+        async with buses_at(f"redis://deaf:pw@127.0.0.1:{server.port}/0") as buses:
+            bus = await buses.connect()
+            await bus.subscribe(interest("a", group="g"), Inbox())
+            await bus.publish([message("a")])
+            with pytest.raises(BusRefused, match="needs channels"):
+                await bus.subscribe(interest("a"), Inbox())
+
+
+async def test_messages_that_are_too_large() -> None:
+    with RedisServer(settings={"proto-max-bulk-len": "1mb"}) as server:
+        async with buses_at(server.url) as buses:
+            bus, inbox = await buses.connect(), Inbox()
+            await bus.subscribe(interest("a", group="g"), inbox)
+            with pytest.raises(BusRefused, match="1048576 at most"):
+                await bus.publish([message("a", "x" * 1_100_000)])
+            await bus.publish([message("a", "x" * 1_000_000) for _ in range(10)])
+            await inbox.count(10)
+
+
+@pytest.mark.parametrize("functions", [True, False])
+async def test_a_server_out_of_memory_refuses_and_handling_relieves_it(functions: bool) -> None:
+    with RedisServer() as server:
+        rights = ("~weft:*", "allchannels", "+@all") + (() if functions else ("-fcall",))
+        server.ask("ACL", "SETUSER", "me", "on", ">pw", *rights)
+        async with buses_at(f"redis://me:pw@127.0.0.1:{server.port}/0") as buses:
+            bus, inbox = await buses.connect(), Inbox()
+            inbox.open.clear()
+            await bus.subscribe(interest("a", group="g", batch=1, prefetch=1), inbox)
+            await bus.publish([message("a", str(number)) for number in range(20)])
+            await inbox.until(lambda box: bool(box.begun))
+            server.ask("CONFIG", "SET", "maxmemory", "1")
+            with pytest.raises(BusRefused, match="memory is full"):
+                await bus.publish([message("a", "too much")])
+            inbox.open.set()
+            await inbox.count(20)
+            server.ask("CONFIG", "SET", "maxmemory", "0")
+            await bus.publish([message("a", "fits")])
+            await inbox.count(21)
+            assert "too much" not in inbox.texts
+
+
+async def test_a_slow_subscriber_holds_no_more_than_its_prefetch(buses: Buses) -> None:
+    bus, inbox = await buses.connect(), Inbox()
+    inbox.open.clear()
+    await bus.subscribe(interest("a", group="g", batch=5, prefetch=20), inbox)
+    for _ in range(10):
+        await bus.publish([message("a", "x" * 100) for _ in range(100)])
+
+    async def stands() -> bool:
+        (state,) = await bus.groups("g")
+        return (state.lag, state.unacknowledged, state.ready) == (1_000, 20, 980)
+
+    await eventually(stands)
+    inbox.open.set()
+    await inbox.count(100)
+    (state,) = await bus.groups("g")
+    assert (state.unacknowledged or 0) <= 20
+    await inbox.count(1_000)
+
+
+async def test_a_server_that_lost_its_data_is_joined_again() -> None:
+    with RedisServer() as server:
+        async with buses_at(server.url) as buses:
+            bus, inboxes = await buses.connect(), [Inbox(), Inbox()]
+            for number, inbox in enumerate(inboxes):
+                await bus.subscribe(interest("a", group=f"g{number}"), inbox)
+            server.ask("FLUSHALL")
+
+            async def are_back() -> bool:
+                return [group.subscribers for group in await bus.groups()] == [1, 1]
+
+            await eventually(are_back)
+            await bus.publish([message("a", "after")])
+            for inbox in inboxes:
+                await inbox.count(1)
+
+
+async def test_a_group_that_is_forgotten_ends_its_subscriptions(buses: Buses) -> None:
+    bus = await buses.connect()
+    subscription = await bus.subscribe(interest("a", group="g"), Inbox())
+    await bus.purge("g", forget=True)
+    with pytest.raises(BusRefused, match="the group g has been forgotten"):
+        await asyncio.wait_for(subscription.wait(), 20)
+    assert await bus.groups() == []
+
+
+async def test_messages_whose_way_to_the_subscriber_was_cut_arrive(redis_url: str) -> None:
+    port = int(redis_url.rpartition(":")[2].partition("/")[0])
+    async with LossyProxy(port) as proxy, buses_at(proxy.url) as buses:
+        bus, inbox = await buses.connect(), Inbox()
+        subscription = await bus.subscribe(interest("a", group="g"), inbox)
+        for number in range(5):
+            proxy.lose(b"XREADGROUP")
+            await asyncio.wait_for(proxy.lost.wait(), 20)
+            proxy.lose(b"XREADGROUP")
+            await bus.publish([message("a", str(number), id=str(number))])
+        await inbox.until(lambda box: {delivery.id for delivery in box.deliveries} == set("01234"))
+        assert all(delivery.attempt == 1 for delivery in inbox.deliveries)
+        await subscription.close()
+        await buses.forget()
+
+
+async def test_connections_that_are_cut_lose_nothing() -> None:
+    with RedisServer() as server:
+        async with buses_at(server.url) as buses:
+            bus, inbox = await buses.connect(), Inbox()
+            await bus.subscribe(interest("a", group="g", batch=7), inbox)
+
+            async def cut() -> None:
+                while True:
+                    server.ask("CLIENT", "KILL", "TYPE", "normal")
+                    await asyncio.sleep(0.01)
+
+            cutting = asyncio.create_task(cut())
+            texts = [str(number) for number in range(1_000)]
+            for first in range(0, 1_000, 20):
+                await bus.publish([message("a", text) for text in texts[first : first + 20]])
+            await inbox.until(lambda box: set(box.texts) == set(texts))
+            cutting.cancel()
+            with suppress(asyncio.CancelledError):
+                await cutting
+
+
+async def test_a_subscription_that_can_not_go_on_says_so() -> None:
+    with RedisServer(password="old") as server:
+        async with buses_at(server.url) as buses:
+            bus = await buses.connect()
+            subscription = await bus.subscribe(interest("a", group="g"), Inbox())
+            server.ask("CONFIG", "SET", "requirepass", "new")
+            server.password = "new"
+            server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            with pytest.raises(BusError, match="Check the user and the password"):
+                await asyncio.wait_for(subscription.wait(), 20)

@@ -1,0 +1,197 @@
+"""``weft bus``: groups, lag, peek, purge, and what can't be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Told, Weft, make_crawl, supervised
+from tests.cli.looks import standing
+from weft import assembly
+from weft.bus.base import Bus, Rejected
+from weft.bus.subscription import REASON
+from weft.cli import steering
+from weft.cli.foreground import Plan
+from weft.engine.states import State
+from weft.testing.bus_broker import eventually, interest, message
+
+
+class Desk:
+    """A topic and a group of their own on a real broker, and commands about them."""
+
+    def __init__(self, weft: Weft, url: str) -> None:
+        self.url = url
+        self.topic = f"t{secrets.token_hex(6)}.news"
+        self.group = f"{self.topic}-readers"
+        self._weft = weft
+
+    def __call__(self, command: str, *words: str) -> Told:
+        return self._weft("bus", command, *words, "--bus", self.url)
+
+    def open_group(self) -> None:
+        told = self("subscribe", self.topic, "--group", self.group, "--count", "0")
+        assert told.code == 0, told.err
+
+    def lines(self, command: str, *words: str) -> list[dict[str, Any]]:
+        told = self(command, *words)
+        assert told.code == 0, told.err
+        return [json.loads(line) for line in told.out.splitlines()]
+
+
+on_every_broker = pytest.mark.parametrize("desk", ["redis_url", "rabbitmq_url", "kafka_url"], indirect=True)
+
+
+@pytest.fixture
+def desk(weft: Weft, request: pytest.FixtureRequest) -> Iterator[Desk]:
+    desk = Desk(weft, request.getfixturevalue(getattr(request, "param", "redis_url")))
+    yield desk
+    desk("purge", desk.group, "--forget", "--yes")
+
+
+def bury(desk: Desk) -> None:
+    """Make a dead letter in the desk's group."""
+
+    async def run() -> None:
+        bus = await assembly.open_bus(desk.url)
+
+        async def reject(deliveries: list[Any]) -> None:
+            raise Rejected({delivery.position: "no use" for delivery in deliveries})
+
+        await bus.subscribe(interest(desk.topic, group=desk.group), reject)
+        await bus.publish([message(desk.topic, '{"bad": 1}', key="k")])
+
+        async def dead() -> bool:
+            return (await bus.groups(desk.group))[0].dead == 1
+
+        await eventually(dead)
+        await bus.close()
+
+    asyncio.run(run())
+
+
+@on_every_broker
+def test_a_group_and_how_far_behind_it_is(desk: Desk) -> None:
+    desk.open_group()
+    assert desk("publish", desk.topic, "1", "2", "3", "--key", "k").out == "3 messages confirmed\n"
+    (lag,) = desk.lines("lag", desk.group)
+    assert (lag["name"], lag["lag"], lag["ready"], lag["dead"]) == (desk.group, 3, 3, 0)
+    assert lag in desk.lines("groups", "--json")
+    shown = desk.lines("peek", desk.group, "-n", "2")
+    assert [line["payload"] for line in shown] == [1, 2]
+    assert shown[0]["topic"] == desk.topic
+    assert desk("purge", desk.group).code == 2
+    assert desk("purge", desk.group, "--yes").out == "3 messages thrown away\n"
+    assert desk.lines("lag", desk.group)[0]["lag"] == 0
+
+
+@on_every_broker
+def test_dead_letters_say_why_and_can_be_published_again(desk: Desk) -> None:
+    bury(desk)
+    told = desk("peek", desk.group, "--dead")
+    (dead,) = [json.loads(line) for line in told.out.splitlines()]
+    assert (dead["payload"], dead["headers"]) == ({"bad": 1}, {REASON: "no use"})
+    with open("dead.jsonl", "w") as file:
+        file.write(told.out)
+    assert desk("publish", "--messages", "-f", "dead.jsonl").out == "1 message confirmed\n"
+    (again,) = desk.lines("peek", desk.group)
+    assert (again["payload"], again["key"], again["headers"], again["id"]) == ({"bad": 1}, "k", {}, dead["id"])
+    told = desk("purge", desk.group, "--dead", "--yes", "--json")
+    assert json.loads(told.out) == {"group": desk.group, "thrown": 1, "forgotten": False}
+    assert desk("purge", desk.group, "--forget", "--yes").out.endswith(f"; the group {desk.group} is forgotten\n")
+    assert desk("lag", desk.group).code == 4
+    desk.open_group()
+
+
+def test_tables_for_people(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    bury(desk)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(sys.stdout.__class__, "isatty", lambda self: True)
+    told = desk("lag", desk.group)
+    assert all(word in told.out for word in ("group", "lag", "ready", "held", desk.group, desk.topic))
+    told = desk("peek", desk.group, "--dead")
+    assert "no use" in told.out
+    assert desk("peek", desk.group).err == "no messages\n"
+
+
+def test_a_watch_ends_by_a_signal(desk: Desk) -> None:
+    desk.open_group()
+    command = [sys.executable, "-m", "weft", "bus", "lag", desk.group, "--watch", "--bus", desk.url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watch:
+        assert watch.stdout is not None
+        for _ in range(2):
+            assert json.loads(watch.stdout.readline())["lag"] == 0
+        watch.send_signal(signal.SIGINT)
+        assert watch.wait(timeout=20) == 0
+
+
+def test_the_bus_of_the_settings(desk: Desk, weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.open_group()
+    told = weft("bus", "groups")
+    assert told.code == 2
+    assert "say which bus: --bus URL, or the setting bus" in told.err
+    with open("weft.toml", "w") as file:
+        file.write(f'bus = "{desk.url}"\n')
+    assert desk.group in weft("bus", "groups").out
+    monkeypatch.setenv("WEFT_BUS", "memory:")
+    assert weft("bus", "groups").out == ""
+
+
+def test_a_command_to_a_crawl_does_not_depend_on_the_bus(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_BUS", "redis://u:secret@127.0.0.1:9/0")
+    make_crawl(state=State.RUNNING)
+    with supervised():
+        told = weft("pause", "shop")
+    assert (told.code, standing().state) == (0, State.PAUSED)
+    assert "So the workers hear of it within a second or two, not at once" in told.err
+    assert "secret" not in told.err
+
+
+def test_a_command_is_told_on_the_bus_that_the_crawl_was_started_with(weft: Weft) -> None:
+    make_crawl(state=State.RUNNING, flags='{"bus": "redis://127.0.0.1:9/0"}')
+    with supervised():
+        assert "redis://127.0.0.1:9/0" in weft("pause", "shop").err
+        assert weft("rate", "shop", "shop.example", "--delay", "1").err == ""
+
+
+def test_a_command_does_not_wait_long_for_the_bus(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(url: str) -> Bus:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError
+
+    monkeypatch.setattr(assembly, "open_bus", never)
+    monkeypatch.setattr(steering, "_ANNOUNCE_SECONDS", 0.1)
+    monkeypatch.setenv("WEFT_BUS", "redis://u:secret@h")
+    make_crawl(state=State.RUNNING)
+    with supervised():
+        told = weft("pause", "shop")
+    assert (told.code, told.out[:15]) == (0, "shop is paused:")
+    assert told.err.startswith("redis://u:***@h does not answer. So the workers")
+
+
+def test_passwords_are_not_kept_with_a_crawl() -> None:
+    addresses = {"frontier": "redis://:secret@h", "bus": "redis://u:secret@h", "feed": "amqp://u:secret@h?topic=a"}
+    plan = Plan(file=Path("shop.py"), flags={**addresses, "delay": 1})
+    assert plan.noted_flags == {"feed": "amqp://u:***@h?topic=a", "delay": 1}
+    assert Plan(file=Path("shop.py"), flags={"bus": "redis://h"}).noted_flags == {"bus": "redis://h"}
+
+
+@pytest.mark.parametrize("command", [["groups"], ["publish", "a", "1"], ["subscribe", "a"], ["lag", "g"]])
+def test_a_broker_that_is_not_there(weft: Weft, command: list[str]) -> None:
+    told = weft("bus", *command, "--bus", "redis://u:secret@127.0.0.1:9/0")
+    assert told.code == 4, told.err
+    assert "127.0.0.1:9" in told.err
+    assert "secret" not in told.err
+
+
+def test_what_is_no_bus(weft: Weft) -> None:
+    told = weft("bus", "groups", "--bus", "carrier-pigeon://loft")
+    assert (told.code, told.err.startswith("weft: there is no bus 'carrier-pigeon://loft'; write one of")) == (3, True)
