@@ -9,11 +9,12 @@ from __future__ import annotations
 import resource
 import shutil
 import socket
+from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
 from weft.testing.servers.errors import ServerMissing
+from weft.testing.servers.life import Server
 from weft.testing.servers.ports import Port
 from weft.testing.servers.process import ServerProcess
 from weft.testing.site import Site
@@ -58,7 +59,7 @@ class Row(NamedTuple):
     price: str
 
 
-class StaticSite:
+class StaticSite(Server):
     """``pages`` pages of 6 KB and 32 links each, all to be reached from the first one, at ``start``.
 
     ``programs`` is a folder where nginx may be, if it is not installed.
@@ -67,30 +68,19 @@ class StaticSite:
     """
 
     def __init__(self, pages: int, programs: Path) -> None:
+        super().__init__()
         self._port = Port()
         self._layout = Layout.at(Site(pages=pages), self._port.number)
         self._nginx = shutil.which("nginx") or shutil.which("nginx", path=f"{programs}:/usr/sbin:/usr/local/sbin")
         if self._nginx is None:
             raise ServerMissing("nginx is not installed; `make bench` gets it on Debian; elsewhere install it")
+
+    def _begin(self, running: ExitStack) -> None:
+        running.callback(self._port.release)
         self._process = ServerProcess(f"nginx at port {self._port.number}", self._command)
-
-    def __enter__(self) -> Self:
-        try:
-            self._write_pages(self._process.folder / "site" / "p")
-            self._process.start(self._answers)
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+        running.callback(self._process.close)
+        self._write_pages(self._process.folder / "site" / "p")
+        self._process.start(self._answers)
 
     @property
     def program(self) -> str:
@@ -109,11 +99,6 @@ class StaticSite:
             Row(layout.page_url(number), title(number), price(layout.site, number))
             for number in range(layout.site.pages)
         }
-
-    def close(self) -> None:
-        """End the server and remove the pages."""
-        self._process.close()
-        self._port.release()
 
     def _write_pages(self, folder: Path) -> None:
         folder.mkdir(parents=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
+from weft.testing.servers.life import Life
 from weft.testing.servers.programs import Kind
 from weft.testing.servers.redis import RedisServer
 from weft.testing.servers.resp import Refused
@@ -18,7 +18,7 @@ from weft.testing.servers.resp import Refused
 _SLOTS: Final = 16_384
 
 
-class RedisCluster:
+class RedisCluster(Life):
     """``nodes`` can be killed and restarted one by one; the cluster serves again once :meth:`wait` returns.
 
     - ``appendonly``, ``password``: as for :class:`RedisServer`.
@@ -35,6 +35,7 @@ class RedisCluster:
         password: str = "",
         node_timeout_ms: int = 5_000,
     ) -> None:
+        super().__init__()
         settings = {
             "cluster-enabled": "yes",
             "cluster-node-timeout": str(node_timeout_ms),
@@ -43,20 +44,11 @@ class RedisCluster:
         self.nodes = tuple(
             RedisServer(kind, appendonly=appendonly, password=password, settings=settings) for _ in range(nodes)
         )
-        self._running = ExitStack()
 
-    def __enter__(self) -> Self:
-        with ExitStack() as starting:
-            for node in self.nodes:
-                starting.enter_context(node)
-            self._share_slots()
-            self._running = starting.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._running.close()
+    def _begin(self, running: ExitStack) -> None:
+        for node in self.nodes:
+            running.enter_context(node)
+        self._share_slots()
 
     @property
     def url(self) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from weft.testing.servers.errors import ServerError
+from weft.testing.servers.life import Server
 from weft.testing.servers.ports import Port
 from weft.testing.servers.process import ServerProcess
 from weft.testing.servers.programs import Kind, redis_program
@@ -24,7 +24,7 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-class Instance:
+class Instance(Server):
     """Starts on entering the block and is gone on leaving it; in between it may be stopped, killed and restarted.
 
     ``settings`` are those of ``redis.conf``, with values as they are written there.
@@ -34,38 +34,19 @@ class Instance:
     """
 
     def __init__(self, kind: Kind, settings: Mapping[str, str], *, mode: str = "", password: str = "") -> None:
+        super().__init__()
         self._port = Port()
         self.port = self._port.number
         self.password = password
         self._program = redis_program(kind)
         self._settings = dict(settings)
         self._mode = mode
-        self._process: ServerProcess | None = None
 
-    def __enter__(self) -> Self:
+    def _begin(self, running: ExitStack) -> None:
+        running.callback(self._port.release)
         self._process = ServerProcess(f"{Path(self._program).name} at port {self.port}", self._command)
-        try:
-            self.restart()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    @property
-    def process(self) -> ServerProcess:
-        """:raises ServerError: outside the block."""
-        if self._process is None:
-            raise ServerError("a server must be entered first: `with RedisServer() as server:`")
-        return self._process
+        running.callback(self._process.close)
+        self.restart()
 
     @property
     def address(self) -> Address:
@@ -84,33 +65,6 @@ class Instance:
         """What ``INFO`` says."""
         lines = str(self.ask("INFO", section)).splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line)
-
-    def restart(self) -> None:
-        """On the same port, with the data it has on disk; stops it first if it runs."""
-        self.process.stop()
-        self.process.start(self._answers)
-
-    def stop(self) -> None:
-        """Ask it to end, and wait until it has."""
-        self.process.stop()
-
-    def kill(self) -> None:
-        """kill -9; what is not on disk is lost."""
-        self.process.kill()
-
-    def pause(self) -> None:
-        """Let it stand still: connections stay open, nothing is answered."""
-        self.process.pause()
-
-    def resume(self) -> None:
-        """Let it go on after :meth:`pause`."""
-        self.process.resume()
-
-    def close(self) -> None:
-        """End it and remove its data; again does no harm."""
-        if self._process:
-            self._process.close()
-        self._port.release()
 
     def _command(self, folder: Path) -> list[str]:
         file = folder / "redis.conf"

@@ -9,14 +9,18 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from weft.testing.servers.errors import ServerError, ServerMissing
+from weft.testing.servers.errors import ServerMissing
+from weft.testing.servers.life import Server
 from weft.testing.servers.ports import Port
 from weft.testing.servers.process import ServerProcess
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
 _CLUSTER: Final = "d2VmdC10ZXN0cy1rYWZrYQ"
 
@@ -60,7 +64,7 @@ def kafka_libraries() -> Path:
     return found[-1]
 
 
-class KafkaServer:
+class KafkaServer(Server):
     """Starts on entering the block and is gone on leaving it; in between it may be killed, restarted and paused.
 
     - ``users``: names and passwords; all have to log in then. The first may do everything, others nothing.
@@ -78,6 +82,7 @@ class KafkaServer:
         certificate: Path | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
+        super().__init__()
         self.node = 1
         self.users = dict(users or {})
         self._certificate = certificate
@@ -86,21 +91,11 @@ class KafkaServer:
         self._libraries = kafka_libraries()
         self._settings = dict(settings or {})
         self._quorum: Sequence[KafkaServer] = (self,)
-        self._process: ServerProcess | None = None
+        self._asking: AdminClient | None = None
 
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-            self.wait()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def _begin(self, running: ExitStack) -> None:
+        self.start(running)
+        self.wait()
 
     @property
     def url(self) -> str:
@@ -111,17 +106,13 @@ class KafkaServer:
     def login(self) -> str:
         return next((f"{quote(user, safe='')}:{quote(word, safe='')}@" for user, word in self.users.items()), "")
 
-    @property
-    def process(self) -> ServerProcess:
-        """:raises ServerError: outside the block."""
-        if self._process is None:
-            raise ServerError("a server must be entered first: `with KafkaServer() as server:`")
-        return self._process
-
-    def start(self) -> None:
+    def start(self, running: ExitStack) -> None:
         """Without waiting until it serves."""
-        if self._process is None:
-            self._process = ServerProcess(f"Kafka at port {self.port}", self._command)
+        for port in self._ports:
+            running.callback(port.release)
+        self._process = ServerProcess(f"Kafka at port {self.port}", self._command)
+        running.callback(self._process.close)
+        running.callback(self._process.kill)  # an orderly end takes seconds, for data that nobody wants
         self._process.start(lambda: True)
 
     def wait(self) -> None:
@@ -129,7 +120,27 @@ class KafkaServer:
 
         :raises ServerError: it ended, or it took too long.
         """
+        self.process.wait_until(self._answers, "serve")
+
+    def join(self, number: int, quorum: Sequence[KafkaServer]) -> None:
+        """Be one of a cluster; before it is started."""
+        self.node = number
+        self._quorum = quorum
+
+    def _answers(self) -> bool:
         from confluent_kafka import KafkaException
+
+        self._asking = self._asking or self._client()
+        try:
+            known = self._asking.list_topics(timeout=0.2).brokers
+        except KafkaException:
+            return False
+        if not all(node.node in known for node in self._quorum if node.process.is_running):
+            return False
+        self._asking = None  # it would hold on to a connection
+        return True
+
+    def _client(self) -> AdminClient:
         from confluent_kafka.admin import AdminClient
 
         settings: dict[str, str | int | float | bool] = {"bootstrap.servers": f"127.0.0.1:{self.port}", "log_level": 0}
@@ -137,47 +148,7 @@ class KafkaServer:
         for user, password in list(self.users.items())[:1]:
             settings |= {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
             settings |= {"sasl.username": user, "sasl.password": password}
-        admin = AdminClient(settings)
-
-        def serves() -> bool:
-            try:
-                known = admin.list_topics(timeout=0.2).brokers
-            except KafkaException:
-                return False
-            return all(node.node in known for node in self._quorum if node.process.is_running)
-
-        self.process.wait_until(serves, "serve")
-
-    def restart(self) -> None:
-        """On the same port, with the data it has on disk; stops it first if it runs."""
-        self.process.stop()
-        self.start()
-        self.wait()
-
-    def kill(self) -> None:
-        """kill -9."""
-        self.process.kill()
-
-    def pause(self) -> None:
-        """Let it stand still: connections stay open, nothing is answered."""
-        self.process.pause()
-
-    def resume(self) -> None:
-        """Let it go on after :meth:`pause`."""
-        self.process.resume()
-
-    def close(self) -> None:
-        """End it and remove its data; again does no harm."""
-        if self._process:
-            self._process.kill()  # an orderly end takes seconds, for data that nobody wants
-            self._process.close()
-        for port in self._ports:
-            port.release()
-
-    def join(self, number: int, quorum: Sequence[KafkaServer]) -> None:
-        """Be one of a cluster; before it is started."""
-        self.node = number
-        self._quorum = quorum
+        return AdminClient(settings)
 
     def _command(self, folder: Path) -> list[str]:
         data, file = folder / "data", folder / "server.properties"

@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Self
 
 from weft.testing.servers.kafka import KafkaServer
+from weft.testing.servers.life import Life
 
 
-class KafkaCluster:
+class KafkaCluster(Life):
     """``nodes`` can be killed and restarted one by one: with one away the others serve."""
 
     def __init__(self, nodes: int = 3) -> None:
+        super().__init__()
         self.nodes = tuple(KafkaServer() for _ in range(nodes))
         for number, node in enumerate(self.nodes, 1):
             node.join(number, self.nodes)
-        self._running = ExitStack()
 
-    def __enter__(self) -> Self:
-        with ExitStack() as starting:
-            for node in self.nodes:
-                starting.callback(node.close)
-                node.start()
-            for node in self.nodes:
-                node.wait()
-            self._running = starting.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._running.close()
+    def _begin(self, running: ExitStack) -> None:
+        for node in self.nodes:
+            node.start(running)
+        for node in self.nodes:
+            node.wait()
 
     @property
     def url(self) -> str:

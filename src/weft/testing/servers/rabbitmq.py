@@ -16,12 +16,12 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 from urllib.error import URLError
 from urllib.parse import quote
 
-from weft.testing.servers.errors import ServerError, ServerMissing
+from weft.testing.servers.errors import ServerMissing
+from weft.testing.servers.life import Life, Server
 from weft.testing.servers.ports import Port
 from weft.testing.servers.process import ServerProcess
 
@@ -48,26 +48,20 @@ def _environment(root: Path) -> dict[str, str]:
     }
 
 
-class Epmd:
+class Epmd(Life):
     """Tells Erlang nodes where the others are."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._port = Port()
         self.port = self._port.number
         self._root = _root()
-        self._process: ServerProcess | None = None
 
-    def __enter__(self) -> Self:
-        self._process = ServerProcess(f"epmd at port {self.port}", self._command)
-        self._process.start(lambda: _listens(self.port))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._process:
-            self._process.close()
-        self._port.release()
+    def _begin(self, running: ExitStack) -> None:
+        running.callback(self._port.release)
+        process = ServerProcess(f"epmd at port {self.port}", self._command)
+        running.callback(process.close)
+        process.start(lambda: _listens(self.port))
 
     def _command(self, folder: Path) -> Sequence[str]:
         environment = _environment(self._root)
@@ -77,7 +71,7 @@ class Epmd:
         return [*_env(environment), program, "-port", str(self.port), "-address", "127.0.0.1"]
 
 
-class RabbitServer:
+class RabbitServer(Server):
     """Starts on entering the block and is gone on leaving it; in between it may be stopped, killed and restarted.
 
     - ``certificate``: a PEM file with certificate and key; ``tls_port`` then speaks TLS.
@@ -96,6 +90,7 @@ class RabbitServer:
         epmd: Epmd | None = None,
         beside: RabbitServer | None = None,
     ) -> None:
+        super().__init__()
         self._root = _root()
         self._ports = [Port() for _ in range(4)]
         self.port, self.management_port, self._distribution_port, self.tls_port = (each.number for each in self._ports)
@@ -109,32 +104,15 @@ class RabbitServer:
                 "cluster_formation.classic_config.nodes.1": beside.name,
                 "cluster_formation.classic_config.nodes.2": self.name,
             }
-        self._running = ExitStack()
-        self._process: ServerProcess | None = None
 
-    def __enter__(self) -> Self:
-        with ExitStack() as starting:
-            for port in self._ports:
-                starting.callback(port.release)
-            self._epmd = self._epmd or starting.enter_context(Epmd())
-            self._process = ServerProcess(f"RabbitMQ at port {self.port}", self._command)
-            starting.callback(self._process.close)
-            starting.callback(self._process.kill)  # what it would save is removed anyway
-            self.restart()
-            self._running = starting.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._running.close()
-
-    @property
-    def process(self) -> ServerProcess:
-        """:raises ServerError: outside the block."""
-        if self._process is None:
-            raise ServerError("a server must be entered first: `with RabbitServer() as server:`")
-        return self._process
+    def _begin(self, running: ExitStack) -> None:
+        for port in self._ports:
+            running.callback(port.release)
+        self._epmd = self._epmd or running.enter_context(Epmd())
+        self._process = ServerProcess(f"RabbitMQ at port {self.port}", self._command)
+        running.callback(self._process.close)
+        running.callback(self._process.kill)  # what it would save is removed anyway
+        self.restart()
 
     @property
     def url(self) -> str:
@@ -177,27 +155,6 @@ class RabbitServer:
         """What a user may declare, publish to and consume from, as regular expressions for names."""
         rights = {"configure": configure, "write": write, "read": read}
         self.ask("PUT", f"permissions/{quote(vhost, safe='')}/{quote(user, safe='')}", rights)
-
-    def restart(self) -> None:
-        """On the same ports, with the data it has on disk; stops it first if it runs."""
-        self.process.stop()
-        self.process.start(self._answers)
-
-    def stop(self) -> None:
-        """Ask it to end, and wait until it has."""
-        self.process.stop()
-
-    def kill(self) -> None:
-        """kill -9; what is not on disk is lost."""
-        self.process.kill()
-
-    def pause(self) -> None:
-        """Let it stand still: connections stay open, nothing is answered."""
-        self.process.pause()
-
-    def resume(self) -> None:
-        """Let it go on after :meth:`pause`."""
-        self.process.resume()
 
     def _command(self, folder: Path) -> Sequence[str]:
         assert self._epmd

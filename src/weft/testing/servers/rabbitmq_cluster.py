@@ -5,35 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
-from types import TracebackType
-from typing import Self
 
+from weft.testing.servers.life import Life
 from weft.testing.servers.rabbitmq import Epmd, RabbitServer
 
 
-class RabbitCluster:
+class RabbitCluster(Life):
     """``nodes`` can be killed and restarted one by one; :meth:`wait` returns when all know each other again."""
 
     def __init__(self, *, nodes: int = 3, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__()
         self._epmd = Epmd()
         first = RabbitServer(epmd=self._epmd, settings=settings)
         others = (RabbitServer(epmd=self._epmd, settings=settings, beside=first) for _ in range(nodes - 1))
         self.nodes = (first, *others)
-        self._running = ExitStack()
 
-    def __enter__(self) -> Self:
-        with ExitStack() as starting:
-            starting.enter_context(self._epmd)
-            for node in self.nodes:
-                starting.enter_context(node)
-            self.wait()
-            self._running = starting.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._running.close()
+    def _begin(self, running: ExitStack) -> None:
+        for part in (self._epmd, *self.nodes):
+            running.enter_context(part)
+        self.wait()
 
     @property
     def url(self) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 from weft.testing.servers.instance import Instance, quoted
+from weft.testing.servers.life import Life
 from weft.testing.servers.programs import Kind
 from weft.testing.servers.redis import RedisServer
 from weft.testing.servers.resp import Refused
@@ -16,7 +15,7 @@ NAME = "weft"
 """What the sentinels call the primary."""
 
 
-class RedisSentinel:
+class RedisSentinel(Life):
     """One of ``servers`` is the :attr:`primary`. When it goes away, the ``sentinels`` make another one so.
 
     - ``down_after_ms``: after so long a primary that does not answer is taken to be down.
@@ -33,6 +32,7 @@ class RedisSentinel:
         password: str = "",
         down_after_ms: int = 1_000,
     ) -> None:
+        super().__init__()
         settings = {"repl-diskless-sync-delay": "0"}
         first = RedisServer(kind, appendonly=appendonly, password=password, settings=settings)
         others = (
@@ -48,20 +48,11 @@ class RedisSentinel:
         if password:
             watch["sentinel auth-pass"] = f"{NAME} {quoted(password)}"
         self.sentinels = tuple(Instance(kind, watch, mode="--sentinel") for _ in range(sentinels))
-        self._running = ExitStack()
 
-    def __enter__(self) -> Self:
-        with ExitStack() as starting:
-            for instance in (*self.servers, *self.sentinels):
-                starting.enter_context(instance)
-            self.wait()
-            self._running = starting.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._running.close()
+    def _begin(self, running: ExitStack) -> None:
+        for instance in (*self.servers, *self.sentinels):
+            running.enter_context(instance)
+        self.wait()
 
     @property
     def url(self) -> str:
