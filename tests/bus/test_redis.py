@@ -26,25 +26,11 @@ def server() -> Iterator[RedisServer]:
 
 
 class TestRedis(BusContract):
-    @pytest.fixture
-    async def broker(self, redis_url: str) -> AsyncIterator[Buses]:
-        async with buses_at(redis_url) as buses:
-            yield buses
-            await buses.forget()
+    """On Redis, on Valkey and on a cluster."""
 
-
-class TestValkey(BusContract):
-    @pytest.fixture
-    async def broker(self, valkey_url: str) -> AsyncIterator[Buses]:
-        async with buses_at(valkey_url) as buses:
-            yield buses
-            await buses.forget()
-
-
-class TestCluster(BusContract):
-    @pytest.fixture
-    async def broker(self, redis_cluster_url: str) -> AsyncIterator[Buses]:
-        async with buses_at(redis_cluster_url) as buses:
+    @pytest.fixture(params=["redis_url", "valkey_url", "redis_cluster_url"])
+    async def broker(self, request: pytest.FixtureRequest) -> AsyncIterator[Buses]:
+        async with buses_at(request.getfixturevalue(request.param)) as buses:
             yield buses
             await buses.forget()
 

@@ -19,7 +19,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from weft.bus.base import Bus, Delivery, Interest, Message, Where
+import pytest
+
+from weft.bus.base import Bus, Capability, Delivery, Interest, Message, Where
 
 PATIENCE = 30.0
 """Seconds until something that must happen is taken to have failed."""
@@ -80,6 +82,12 @@ async def eventually(condition: Callable[[], object]) -> None:
             if result:
                 return
             await asyncio.sleep(0.05)
+
+
+def needs(bus: Bus, capability: Capability) -> None:
+    """What the broker has declared to lack is not asked of it."""
+    if capability not in bus.capabilities:
+        pytest.skip(f"this broker lacks {capability.name}")
 
 
 def message(topic: str, text: str = "", **fields: object) -> Message:
