@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.bus.children import child, handled, is_ready
 from tests.bus.kafka_buses import Buses, buses_at
 
 from weft.bus.base import Connection
@@ -25,23 +23,6 @@ async def buses(kafka_url: str) -> AsyncIterator[Buses]:
         yield buses
 
 
-@contextmanager
-def child(url: str, group: str, topic: str, file: Path, **options: float) -> Iterator[subprocess.Popen[bytes]]:
-    given = [f"{name}={number}" for name, number in options.items()]
-    command = [sys.executable, "-m", "weft.testing.bus_child", url, group, topic, str(file), *given]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def handled(file: Path) -> list[str]:
-    """What a child has handled, in order."""
-    whole, _, _ = file.read_text().rpartition("\n") if file.exists() else ("", "", "")
-    return [line.split()[0] for line in whole.splitlines()[1:]]
-
-
 async def test_what_a_killed_subscriber_held_goes_to_another(buses: Buses, tmp_path: Path) -> None:
     bus, count, prefetch = await buses.connect(), 10_000, 200
     topic, group = f"{buses.prefix}.pages", f"{buses.prefix}.shared"
@@ -50,9 +31,9 @@ async def test_what_a_killed_subscriber_held_goes_to_another(buses: Buses, tmp_p
     await bus.subscribe(interest(topic, group=f"{buses.prefix}.others"), others)
     options = {"batch": 50, "prefetch": prefetch, "pause": 0.02}
     with child(buses.url, group, topic, files[0], **options) as victim:
-        await eventually(files[0].exists)
+        await eventually(lambda: is_ready(files[0]))
         with child(buses.url, group, topic, files[1], **options):
-            await eventually(files[1].exists)
+            await eventually(lambda: is_ready(files[1]))
 
             async def is_shared() -> bool:
                 return (await bus.groups(group))[0].subscribers == 2
@@ -64,14 +45,14 @@ async def test_what_a_killed_subscriber_held_goes_to_another(buses: Buses, tmp_p
             await eventually(lambda: min(len(handled(file)) for file in files) > 1_000)
             victim.kill()
             victim.wait()
-            before = handled(files[0])
+            before = [each for each, _ in handled(files[0])]
             assert len(before) < count
 
             async def all_done() -> bool:
                 return (await bus.groups(group))[0].lag == 0
 
             await eventually(all_done)
-        after = handled(files[1])
+        after = [each for each, _ in handled(files[1])]
     assert set(before) | set(after) == set(all_of_them)
     twice = set(before) & set(after)
     assert len(before) + len(after) == count + len(twice)

@@ -82,13 +82,6 @@ async def test_more_copies_than_brokers(kafka_url: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    authority = Authority(tmp_path_factory.mktemp("certificates"))
-    authority.server()
-    return authority
-
-
-@pytest.fixture(scope="module")
 def server(authority: Authority) -> Iterator[KafkaServer]:
     """One that asks for a login."""
     certificate = authority.file.parent / "127.0.0.130.pem"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from tests.bus.children import child, handled, is_ready
 
 from weft.bus.base import Connection, Message
 from weft.bus.rabbitmq import RabbitBus
@@ -33,31 +32,6 @@ def word() -> str:
     return f"t{uuid4().hex[:8]}"
 
 
-class Child:
-    """A subscriber in a process of its own; ``lines`` are the id and the attempt of what it has handled."""
-
-    def __init__(self, url: str, group: str, topic: str, file: Path, **options: float) -> None:
-        self.file = file
-        given = [f"{name}={value}" for name, value in options.items()]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "weft.testing.bus_child", url, group, topic, str(file), *given],
-            stdin=subprocess.PIPE,
-        )
-
-    def lines(self) -> list[tuple[str, int]]:
-        text = self.file.read_text() if self.file.exists() else ""
-        words = [line.split() for line in text.splitlines() if line != "ready"]
-        return [(name, int(attempt)) for name, attempt in words]
-
-    def is_ready(self) -> bool:
-        return self.file.exists() and bool(self.file.read_text())
-
-    def end(self) -> None:
-        assert self.process.stdin
-        self.process.stdin.close()
-        self.process.wait(30)
-
-
 def numbered(topic: str, first: int, count: int) -> list[Message]:
     return [message(topic, str(number), id=str(number)) for number in range(first, first + count)]
 
@@ -67,26 +41,26 @@ async def test_a_killed_subscriber_loses_nothing(rabbitmq_url: str, word: str, t
     topic, group, other = f"{word}.t", f"{word}.g", f"{word}.o"
     bus, inbox = await RabbitBus.connect(rabbitmq_url), Inbox()
     await bus.subscribe(interest(topic, group=other), inbox)
-    victim, heir = (
-        Child(rabbitmq_url, group, topic, tmp_path / name, prefetch=prefetch, batch=10) for name in ("victim", "heir")
-    )
-    await eventually(lambda: victim.is_ready() and heir.is_ready())
-    for first in range(0, count, 500):
-        await bus.publish(numbered(topic, first, 500))
-        if first == 2000:
-            await eventually(lambda: len(victim.lines()) > 100)
-            victim.process.kill()
-            victim.process.wait()
-            assert victim.process.stdin
-            victim.process.stdin.close()
+    files, options = (tmp_path / "victim", tmp_path / "heir"), {"prefetch": prefetch, "batch": 10}
     everything = {str(number) for number in range(count)}
-    await eventually(lambda: {name for name, _ in victim.lines() + heir.lines()} == everything)
-    heir.end()
-    twice = [name for name, times in Counter(name for name, _ in victim.lines() + heir.lines()).items() if times > 1]
+    with (
+        child(rabbitmq_url, group, topic, files[0], **options) as victim,
+        child(rabbitmq_url, group, topic, files[1], **options),
+    ):
+        await eventually(lambda: all(map(is_ready, files)))
+        for first in range(0, count, 500):
+            await bus.publish(numbered(topic, first, 500))
+            if first == 2000:
+                await eventually(lambda: len(handled(files[0])) > 100)
+                victim.kill()
+                victim.wait()
+        await eventually(lambda: {name for file in files for name, _ in handled(file)} == everything)
+    by_victim, by_heir = map(handled, files)
+    twice = [name for name, times in Counter(name for name, _ in by_victim + by_heir).items() if times > 1]
     assert len(twice) <= prefetch
-    attempts = dict(heir.lines())
+    attempts = dict(by_heir)
     assert all(attempts[name] == 2 for name in twice)
-    assert all(attempt == 1 for _, attempt in victim.lines())
+    assert all(attempt == 1 for _, attempt in by_victim)
     await inbox.count(count)
     assert Counter(inbox.texts) == Counter(everything)
     for name in (group, other):

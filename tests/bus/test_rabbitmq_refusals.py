@@ -22,13 +22,6 @@ from weft.testing.servers.ports import Port
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    authority = Authority(tmp_path_factory.mktemp("certificates"))
-    authority.server()
-    return authority
-
-
-@pytest.fixture(scope="module")
 def server(authority: Authority) -> Iterator[RabbitServer]:
     certificate = authority.file.parent / "127.0.0.130.pem"
     with RabbitServer(certificate=certificate, settings={"max_message_size": "1000000"}) as server:

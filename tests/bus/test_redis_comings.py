@@ -8,8 +8,8 @@ import signal
 from collections import Counter
 from pathlib import Path
 
+from tests.bus.children import child, handled, is_ready
 from tests.bus.redis_buses import buses_at
-from tests.bus.test_redis_failures import child, handled, is_ready
 
 from weft.bus.base import Delivery
 from weft.testing.bus_broker import Inbox, eventually, interest, message

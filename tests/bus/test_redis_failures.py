@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.bus.children import child, handled, is_ready
 from tests.bus.redis_buses import Buses, buses_at
 from tests.frontier.redis_crawls import LossyProxy
 
@@ -28,29 +27,6 @@ async def buses(redis_url: str) -> AsyncIterator[Buses]:
     async with buses_at(redis_url, "&takeover=1") as buses:
         yield buses
         await buses.forget()
-
-
-@contextmanager
-def child(url: str, group: str, topic: str, file: Path, **options: float) -> Iterator[subprocess.Popen[bytes]]:
-    given = [f"{name}={number}" for name, number in options.items()]
-    command = [sys.executable, "-m", "weft.testing.bus_child", url, group, topic, str(file), *given]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def is_ready(file: Path) -> bool:
-    return file.exists() and file.read_text().startswith("ready\n")
-
-
-def handled(file: Path) -> list[tuple[str, int]]:
-    """What a child has handled, and at which attempt."""
-    if not file.exists():
-        return []
-    whole, _, _ = file.read_text().rpartition("\n")
-    return [(line.split()[0], int(line.split()[1])) for line in whole.splitlines()[1:]]
 
 
 async def test_what_a_killed_subscriber_held_goes_to_another(buses: Buses, tmp_path: Path) -> None:
