@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import redis.asyncio as aioredis
-import redis.asyncio.cluster as aiocluster
 import redis.exceptions as refused
 
 from weft.bus.base import Connection, Listener
@@ -17,9 +16,9 @@ from weft.bus.redis.options import OPTIONS, Options, options_of
 from weft.drivers.redis.address import Client, clients
 from weft.drivers.redis.library import Library, Operations
 from weft.drivers.redis.line import Line
-from weft.drivers.redis.nodes import about, at
+from weft.drivers.redis.nodes import at, examined
 from weft.drivers.redis.patience import Patience, driven
-from weft.drivers.redis.refusals import REFUSALS, explained, passes, problems, reason
+from weft.drivers.redis.refusals import REFUSALS, explained, passes, reason
 from weft.drivers.urls import masked
 from weft.errors import BusError, BusRefused, BusUnavailable
 
@@ -127,11 +126,10 @@ class Server:
     async def _check(self) -> None:
         """Refuse at the start what would fail later."""
         try:
-            nodes = await driven(about(self._client))
-            for each in nodes:
-                for problem in problems(each, cluster=isinstance(self._client, aiocluster.RedisCluster)):
-                    raise BusRefused(f"{self.place}: {problem}")
-            self.is_durable = all(int(each.get("aof_enabled", 0)) for each in nodes)
+            problem, is_durable = await driven(examined(self._client))
+            if problem:
+                raise BusRefused(f"{self.place}: {problem}")
+            self.is_durable = is_durable
             await driven(self._operations.run(self._key, [self.options.prefix, "nothing"], relief=True))
         except REFUSALS as error:
             raise self._refusal(error) from error

@@ -7,6 +7,7 @@ from typing import Any
 import redis.asyncio.cluster as aiocluster
 
 from weft.drivers.redis.address import Client
+from weft.drivers.redis.refusals import problems
 
 
 async def at(client: Client, key: str, *words: Any) -> Any:
@@ -15,6 +16,14 @@ async def at(client: Client, key: str, *words: Any) -> Any:
         await client.initialize()
         return await client.execute_command(*words, target_nodes=client.get_node_from_key(key))
     return await client.execute_command(*words)  # type: ignore[no-untyped-call]
+
+
+async def examined(client: Client) -> tuple[str, bool]:
+    """What makes a server, or a node of a cluster, unfit, if anything does; and whether all write to disk."""
+    nodes = await about(client)
+    cluster = isinstance(client, aiocluster.RedisCluster)
+    found = [problem for each in nodes for problem in problems(each, cluster=cluster)]
+    return next(iter(found), ""), all(int(each.get("aof_enabled", 0)) for each in nodes)
 
 
 async def about(client: Client) -> list[dict[str, Any]]:

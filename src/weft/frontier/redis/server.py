@@ -12,14 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import redis.asyncio as aioredis
-import redis.asyncio.cluster as aiocluster
 import redis.exceptions as refused
 
 from weft.drivers.redis.address import Client, clients
 from weft.drivers.redis.library import Library, Operations
-from weft.drivers.redis.nodes import about, at
+from weft.drivers.redis.nodes import at, examined
 from weft.drivers.redis.patience import Patience, driven
-from weft.drivers.redis.refusals import REFUSALS, explained, passes, problems, reason
+from weft.drivers.redis.refusals import REFUSALS, explained, passes, reason
 from weft.drivers.urls import masked
 from weft.errors import StoreError
 
@@ -103,11 +102,10 @@ class Server:
     async def _check(self) -> None:
         """Refuse at the start what would fail later."""
         try:
-            nodes = await driven(about(self._client))
-            for each in nodes:
-                for problem in problems(each, cluster=isinstance(self._client, aiocluster.RedisCluster)):
-                    raise StoreError(f"{self.place}: {problem}")
-            if not all(int(each.get("aof_enabled", 0)) for each in nodes):
+            problem, is_durable = await driven(examined(self._client))
+            if problem:
+                raise StoreError(f"{self.place}: {problem}")
+            if not is_durable:
                 _log.warning(
                     "%s keeps what it knows in memory only (appendonly no): if it is restarted, the crawl is lost",
                     self.place,
