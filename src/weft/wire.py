@@ -105,7 +105,9 @@ async def _connect(wire: Wire, url: str, tried: asyncio.Event, say: Callable[[st
                 try:
                     await wire.attach(bus)
                 except BusError as error:
-                    say(f"{error}. So the crawl hears of a pause or a stop within a second or two, not at once")
+                    say(
+                        f"{_sentence(error)} So the crawl hears of a pause or a stop within a second or two, not at once"
+                    )
                 tried.set()
                 await asyncio.get_running_loop().create_future()
         except Exception as error:
@@ -113,7 +115,10 @@ async def _connect(wire: Wire, url: str, tried: asyncio.Event, say: Callable[[st
             if not tried.is_set() and not isinstance(error, BusError):
                 raise
             if not tried.is_set():
-                say(f"{error}. The crawl goes on without; once the bus is there, it tells its events and hears at once")
+                say(
+                    f"{_sentence(error)} The crawl goes on without; once the bus is there, it tells its events and "
+                    "hears at once"
+                )
         finally:
             tried.set()
         await asyncio.sleep(pause)
@@ -131,3 +136,8 @@ def _feed_of(address: str, crawl: str) -> tuple[str, str]:
         return split_topic(address, f"feed.{word(crawl)}")
     except ValueError as error:
         raise ConfigError(f"the feed: {error}") from error
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error)
+    return text if text.endswith((".", "?")) else f"{text}."

@@ -27,8 +27,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
+from itertools import count
 from math import isfinite
 from typing import Literal, Protocol
+from uuid import uuid4
 
 import msgspec
 
@@ -222,6 +224,12 @@ class Bus(Protocol):
 
     async def close(self) -> None:
         """Close all subscriptions and the connection; may be called again."""
+
+
+def ids() -> Callable[[], str]:
+    """Gives out ids for messages that have none: each a new one, and cheaply."""
+    maker, numbers = uuid4().hex, count(1)
+    return lambda: f"{maker}-{next(numbers):x}"
 
 
 def checked(message: Message, capabilities: frozenset[Capability], give_id: Callable[[], str]) -> Message:

@@ -15,7 +15,6 @@ import asyncio
 import heapq
 from collections.abc import Callable, Sequence
 from itertools import count
-from uuid import uuid4
 
 import msgspec
 
@@ -31,6 +30,7 @@ from weft.bus.base import (
     Message,
     Subscription,
     checked,
+    ids,
     require,
 )
 from weft.bus.subscription import REASON, Pump
@@ -212,10 +212,11 @@ class MemoryBus:
         self._pumps: set[Pump] = set()
         self._listeners: list[Listener] = []
         self._closed = False
+        self._new_id = ids()
 
     async def publish(self, messages: Sequence[Message]) -> None:
         self._check_open()
-        for message in [checked(message, self.capabilities, lambda: uuid4().hex) for message in messages]:
+        for message in [checked(message, self.capabilities, self._new_id) for message in messages]:
             self._broker.put(message)
 
     async def subscribe(self, interest: Interest, handler: Handler) -> Subscription:

@@ -16,14 +16,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from itertools import count
 from typing import Final, Self
-from uuid import uuid4
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from weft.bus.base import Bus, Capability, Delivery, Group, Handler, Interest, Listener, Message, Subscription, checked
+from weft.bus.base import (
+    Bus,
+    Capability,
+    Delivery,
+    Group,
+    Handler,
+    Interest,
+    Listener,
+    Message,
+    Subscription,
+    checked,
+    ids,
+)
 from weft.bus.kafka.address import Address, parse
 from weft.bus.kafka.catalog import Catalog
 from weft.bus.kafka.errors import LOGIN, the_error, told
@@ -55,7 +65,7 @@ class KafkaBus:
         self._sender = Sender(address, self._watch.trouble)
         self._pumps: set[Pump] = set()
         self._closed = False
-        self._name, self._numbers = uuid4().hex, count(1)
+        self._new_id = ids()
 
     @classmethod
     async def connect(cls, url: str) -> Self:
@@ -112,13 +122,10 @@ class KafkaBus:
         await asyncio.gather(self._sender.close(), self._overview.close())
         await self._watch.close()
 
-    def _next_id(self) -> str:
-        return f"{self._name}-{next(self._numbers):x}"
-
     def _record(self, message: Message) -> Record:
         if message.priority or message.delay:
-            checked(message, self.capabilities, self._next_id)
-        return record(message, message.id or self._next_id())
+            checked(message, self.capabilities, self._new_id)
+        return record(message, message.id or self._new_id())
 
     async def _join(self, interest: Interest) -> KafkaSource:
         there = await self._catalog.matching(interest.topics)

@@ -52,3 +52,6 @@ class Listening(Reader):
         ]
         if new:
             self.take(new)
+
+    def leave(self) -> None:
+        """Nothing was committed, and there is no group."""

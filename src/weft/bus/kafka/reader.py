@@ -18,6 +18,7 @@ import contextlib
 import queue
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
@@ -65,7 +66,7 @@ class Taker(Protocol):
     def ended(self, error: BusError | None) -> None: ...
 
 
-class Reader:
+class Reader(ABC):
     """A subclass says how partitions are come by, in ``begin`` and ``tend``, and what is owed to them in the end."""
 
     def __init__(
@@ -153,9 +154,11 @@ class Reader:
 
     # What a subclass does, in the thread.
 
+    @abstractmethod
     def begin(self) -> None:
-        raise NotImplementedError
+        """Come by partitions."""
 
+    @abstractmethod
     def tend(self) -> None:
         """Called again and again."""
 
@@ -163,6 +166,7 @@ class Reader:
         """There is room for so many more."""
         self.room += count
 
+    @abstractmethod
     def leave(self) -> None:
         """The last thing before the consumer is closed."""
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from typing import Final
-from uuid import uuid4
 
 from aiormq.abc import AbstractChannel
 
@@ -21,6 +20,7 @@ from weft.bus.base import (
     Message,
     Subscription,
     checked,
+    ids,
     require,
 )
 from weft.bus.rabbitmq.address import Address, parse
@@ -52,6 +52,7 @@ class RabbitBus:
         self._management = Management(address, lambda: link.node)
         self._pumps: set[Pump] = set()
         self._closed = False
+        self._new_id = ids()
 
     @classmethod
     async def connect(cls, url: str) -> RabbitBus:
@@ -70,7 +71,7 @@ class RabbitBus:
 
     async def publish(self, messages: Sequence[Message]) -> None:
         self._check_open()
-        await self._publisher.send([checked(message, self.capabilities, lambda: uuid4().hex) for message in messages])
+        await self._publisher.send([checked(message, self.capabilities, self._new_id) for message in messages])
 
     async def subscribe(self, interest: Interest, handler: Handler) -> Subscription:
         self._check_open()

@@ -7,7 +7,6 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final
-from uuid import uuid4
 
 from weft.bus.base import (
     Bus,
@@ -21,6 +20,7 @@ from weft.bus.base import (
     Message,
     Subscription,
     checked,
+    ids,
     require,
 )
 from weft.bus.redis.member import Member
@@ -51,6 +51,7 @@ class RedisBus:
         self._server = server
         self._pumps: set[Pump] = set()
         self._is_closed = False
+        self._new_id = ids()
         self._watching = asyncio.create_task(self._watch())
 
     @classmethod
@@ -63,7 +64,7 @@ class RedisBus:
 
     async def publish(self, messages: Sequence[Message]) -> None:
         self._check_open()
-        ready = [checked(message, self.capabilities, _new_id) for message in messages]
+        ready = [checked(message, self.capabilities, self._new_id) for message in messages]
         texts = [packed(message) for message in ready]
         for message, text in zip(ready, texts, strict=True):
             if len(text) > self._server.largest:
@@ -133,10 +134,6 @@ class RedisBus:
     def _check_open(self) -> None:
         if self._is_closed:
             raise BusError("the bus is closed")
-
-
-def _new_id() -> str:
-    return uuid4().hex
 
 
 def _no_group(name: str) -> BusRefused:
