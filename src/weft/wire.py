@@ -105,9 +105,7 @@ async def _connect(wire: Wire, url: str, tried: asyncio.Event, say: Callable[[st
                 try:
                     await wire.attach(bus)
                 except BusError as error:
-                    say(
-                        f"{_sentence(error)} So the crawl hears of a pause or a stop within a second or two, not at once"
-                    )
+                    say(f"{_sentence(error)} So the crawl hears of a pause or a stop within two seconds, not at once")
                 tried.set()
                 await asyncio.get_running_loop().create_future()
         except Exception as error:
