@@ -62,6 +62,14 @@ def test_follow_to_a_handler_with_fields() -> None:
     assert {request.handler for request in page.follow_all("a", to="product")} == {"product"}
 
 
+def test_fields_that_requests_do_not_have_are_refused_at_once() -> None:
+    page = page_of(LINKS, "http://example.org/")
+    with pytest.raises(TypeError, match="colour"):
+        page.follow_all("a", colour="red")
+    with pytest.raises(TypeError, match="colour"):
+        page.follow("a", colour="red")
+
+
 def test_follow_all_of_urls() -> None:
     page = page_of(LINKS, "http://example.org/")
     assert [request.url for request in page.follow_all(page.links(same_site=True, allow="/[ac]$"))] == [

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from weft.model import Request
+from weft.model import Links, Request
 from weft.model.url import canonical
 from weft.policy.scope import Scope
 from weft.policy.traps import Traps
@@ -35,24 +35,27 @@ class Known:
         self._new: set[int] = set()
         self._old: set[int] = set()
 
-    def others(self, requests: Iterable[Request]) -> list[Request]:
+    def others(self, requests: Iterable[Request | Links]) -> list[Request]:
         """Those that are not in it."""
         new, old = self._new, self._old
         found = []
-        for request in requests:
-            key = hash(request.url)
-            if request.method != "GET" or request.body or request.salt:
-                key = request.fingerprint
-            if key not in new and key not in old:
-                found.append(request)
+        for each in requests:
+            if isinstance(each, Links) and each.is_plain:
+                found += [each.to(url) for url in each.urls if (key := hash(url)) not in new and key not in old]
+            else:
+                alone = (each,) if isinstance(each, Request) else each
+                found += [request for request in alone if (key := _key(request)) not in new and key not in old]
         return found
 
     def add(self, requests: Iterable[Request]) -> None:
-        for request in requests:
-            plain = request.method == "GET" and not request.body and not request.salt
-            self._new.add(hash(request.url) if plain else request.fingerprint)
+        self._new.update(map(_key, requests))
         if len(self._new) > _GENERATION:
             self._old, self._new = self._new, set()
+
+
+def _key(request: Request) -> int:
+    plain = request.method == "GET" and not request.body and not request.salt
+    return hash(request.url) if plain else request.fingerprint
 
 
 def checked(request: Request) -> Request:
@@ -89,7 +92,7 @@ class Gate:
         self._traps = traps
         self._known = Known()
 
-    def admit(self, requests: Iterable[Request]) -> tuple[Request, ...]:
+    def admit(self, requests: Iterable[Request | Links]) -> tuple[Request, ...]:
         """Those that may be new, within one page each once.
 
         :raises ValueError: one has a URL that is none, or a field that can't be stored.

@@ -7,19 +7,19 @@ from pathlib import Path
 from types import GeneratorType
 from typing import Any
 
-from weft.model import Request
+from weft.model import Links, Request
 from weft.spider.items import encode, is_item
 from weft.spider.results import batches, flatten
 
 _OURS = tuple(str(Path(__file__).parents[1] / room) for room in ("engine", "spider"))
 
 
-async def collect(given: Any) -> tuple[list[Request], list[bytes]]:
+async def collect(given: Any) -> tuple[list[Request | Links], list[bytes]]:
     """The requests, and the items as JSON, of one call of a handler.
 
     :raises TypeError: it gave something else, or an item that has no form in JSON.
     """
-    requests: list[Request] = []
+    requests: list[Request | Links] = []
     items: list[bytes] = []
     if type(given) is GeneratorType:  # as most handlers are; without a detour through the asynchronous
         for value in given:
@@ -30,20 +30,19 @@ async def collect(given: Any) -> tuple[list[Request], list[bytes]]:
     return requests, items
 
 
-def _sort(value: Any, requests: list[Request], items: list[bytes]) -> None:
-    if type(value) is dict:
+def _sort(value: Any, requests: list[Request | Links], items: list[bytes]) -> None:
+    kind = type(value)
+    if kind is dict:
         items.append(encode(value))
-        return
-    for each in value if type(value) is list else (value,):
-        if type(each) is Request:
-            requests.append(each)
-        else:
-            _sort_rare(each, requests, items)
+    elif kind is Links or kind is Request:
+        requests.append(value)
+    else:
+        _sort_rare(value, requests, items)
 
 
-def _sort_rare(value: Any, requests: list[Request], items: list[bytes]) -> None:
+def _sort_rare(value: Any, requests: list[Request | Links], items: list[bytes]) -> None:
     for each in flatten([value]):
-        if isinstance(each, Request):
+        if isinstance(each, Request | Links):
             requests.append(each)
         elif is_item(each):
             items.append(encode(each))

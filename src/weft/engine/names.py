@@ -10,7 +10,7 @@ import asyncio
 import socket
 
 from weft.clock import Clock
-from weft.model.url import host_of, hostname_of
+from weft.model.url import without_port
 from weft.policy.scope import is_private_address
 
 _KEPT_SECONDS = 300.0
@@ -25,25 +25,22 @@ class PrivateNames:
         self._clock = clock
         self._kept: dict[str, tuple[str | None, float]] = {}
 
-    async def refuse(self, url: str) -> str | None:
-        """Why this host is not for the crawl; None if it is, or if it does not resolve at all."""
-        name = hostname_of(url)
-        # Addresses were judged by the scope. By the URL standard, a host whose last part is a number is one.
-        if name[-1] == "]" or name.rpartition(".")[2].isdigit():
-            return None
-        kept = self._kept.get(name)
+    async def refuse(self, host: str) -> str | None:
+        """Why this host, as in a URL, is not for the crawl; None if it is, or if it does not resolve at all."""
+        kept = self._kept.get(host)
         if kept is not None and kept[1] > self._clock.monotonic():
             return kept[0]
-        if host_of(url) in self._start_hosts:
-            return None
-        verdict = await self._judge(name)
+        verdict = None if host in self._start_hosts else await self._judge(without_port(host))
         if len(self._kept) >= _MOST_KEPT:
             self._kept.clear()
-        self._kept[name] = (verdict, self._clock.monotonic() + _KEPT_SECONDS)
+        self._kept[host] = (verdict, self._clock.monotonic() + _KEPT_SECONDS)
         return verdict
 
     @staticmethod
     async def _judge(name: str) -> str | None:
+        # Addresses were judged by the scope. By the URL standard, a host whose last part is a number is one.
+        if name[-1] == "]" or name.rpartition(".")[2].isdigit():
+            return None
         try:
             found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
         except OSError:

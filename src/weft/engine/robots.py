@@ -120,7 +120,7 @@ class RobotsKeeper:
             # A file that moved to where the crawl may not go is not there.
             if target is None or self._gate.out_of_scope(target):
                 break
-            if self._names is not None and not proxy and await self._names.refuse(target):
+            if self._names is not None and not proxy and await self._names.refuse(host_of(target)):
                 break
             if host_of(target) == host_of(url):
                 await asyncio.sleep(self._pace.delay)

@@ -89,7 +89,7 @@ class Visitor:
         """The outcome, if the site or the user's network is closed to this request."""
         url = visit.lease.request.url
         if self._names is not None and not visit.lease.request.proxy:
-            refused = await self._names.refuse(url)
+            refused = await self._names.refuse(visit.lease.lane)
             if refused:
                 raise _Failed(GIVE_UP, "scope", refused)
         if self._robots is not None:

@@ -2,7 +2,8 @@
 
 from weft.model.counts import Counts
 from weft.model.lease import Dead, Done, Lease, Outcome, Pace, Retry
+from weft.model.links import Links
 from weft.model.request import Request
 from weft.model.response import Headers, Response
 
-__all__ = ["Counts", "Dead", "Done", "Headers", "Lease", "Outcome", "Pace", "Request", "Response", "Retry"]
+__all__ = ["Counts", "Dead", "Done", "Headers", "Lease", "Links", "Outcome", "Pace", "Request", "Response", "Retry"]

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import lru_cache
-from typing import Final
+from typing import ClassVar, Final, cast
 
 import ada_url
 import xxhash
@@ -53,7 +52,10 @@ def host_of(url: str) -> str:
 
 def hostname_of(url: str) -> str:
     """The host of a canonical URL without its port; an IPv6 address keeps its brackets."""
-    host = host_of(url)
+    return without_port(host_of(url))
+
+
+def without_port(host: str) -> str:
     head, colon, tail = host.rpartition(":")
     return head if colon and not tail.endswith("]") else host
 
@@ -74,12 +76,12 @@ def canonical(url: str) -> str:
 class Joiner:
     """Joins the links of one page to its canonical URL."""
 
-    __slots__ = ("_base", "_folder", "_origin")
+    __slots__ = ("_base", "_folder", "_meanings")
 
     def __init__(self, base: str) -> None:
         self._base = base
-        self._origin = origin_of(base)
         self._folder = base.partition("?")[0].rpartition("/")[0] + "/"
+        self._meanings = _Meanings.on(origin_of(base))
 
     def __call__(self, link: str) -> str | None:
         """One link; None if it leads to no web page."""
@@ -87,32 +89,70 @@ class Joiner:
         return joined[0] if joined else None
 
     def all(self, links: Iterable[str]) -> list[str]:
-        """Those of the links that lead to web pages, each once, in order."""
-        origin = self._origin
-        joined: dict[str, None] = {}
+        """Those of the links that lead to web pages, each once, in order; space around them does not count."""
+        meanings = self._meanings
+        joined: dict[str | None, None] = {}
         for link in links:
-            # What begins with a slash leads to the same place from everywhere on the host, and most of it stands on
-            # every page.
-            url = _join_known(origin, link) if link.startswith("/") else self._join(link)
-            if url is not None:
-                joined[url] = None
-        return list(joined)
+            url = meanings[link]
+            joined[self._join(link.strip()) if url == _RELATIVE else url] = None
+        joined.pop(None, None)
+        return cast(list[str], list(joined))
 
     def _join(self, link: str) -> str | None:
-        if "/." not in link:
-            if link.startswith("http"):
-                if _plain_url(link):
-                    return link
-            elif _plain_relative(link):
-                return self._folder + link
+        if "/." not in link and _plain_relative(link):
+            return self._folder + link
         return _normalize(link, self._base)
 
 
-@lru_cache(maxsize=_KEPT)
-def _join_known(origin: str, link: str) -> str | None:
-    if "/." not in link and _plain_path(link):
-        return origin + link
-    return _normalize(link, origin + "/")
+_RELATIVE: Final = ""
+
+
+class _Meanings(dict[str, str | None]):
+    """Where links lead to by their text, from every page of one host: most of them stand on many of its pages.
+
+    Those that lead elsewhere from another folder are :data:`_RELATIVE`. What all hosts' meanings hold is bounded:
+    beyond it, all are forgotten.
+    """
+
+    __slots__ = ("_origin",)
+
+    _hosts: ClassVar[dict[str, _Meanings]] = {}
+    _held: ClassVar[int] = 0
+
+    def __init__(self, origin: str) -> None:
+        self._origin = origin
+
+    @classmethod
+    def on(cls, origin: str) -> _Meanings:
+        found = cls._hosts.get(origin)
+        if found is None:
+            cls._make_room()
+            found = cls._hosts[origin] = cls(origin)
+        return found
+
+    @staticmethod
+    def _make_room() -> None:
+        if _Meanings._held >= _KEPT:
+            for each in _Meanings._hosts.values():
+                each.clear()
+            _Meanings._hosts.clear()
+            _Meanings._held = 0
+        _Meanings._held += 1
+
+    def __missing__(self, link: str) -> str | None:
+        self._make_room()
+        url = self[link] = self._meaning(link.strip())
+        return url
+
+    def _meaning(self, link: str) -> str | None:
+        if link.startswith("/"):
+            if "/." not in link and _plain_path(link):
+                return self._origin + link
+        elif not link.startswith(("http://", "https://")):
+            return _RELATIVE
+        elif "/." not in link and _plain_url(link):
+            return link
+        return _normalize(link, self._origin + "/")
 
 
 def join(base: str, link: str) -> str | None:

@@ -24,7 +24,7 @@ _SECRET = frozenset({"authorization", "cookie", "proxy-authorization"})
 
 def redirected(request: Request, status: int, location: str, set_cookies: Sequence[str]) -> Request | None:
     """The request that a redirect asks for; None if its location leads nowhere."""
-    target = Joiner(request.url)(location.strip())
+    target = Joiner(request.url)(location)
     if not target:
         return None
     keeps_body = status in (307, 308) or request.method in ("GET", "HEAD")

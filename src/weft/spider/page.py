@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from weft.model import Headers, Request, Response
+from weft.model import Headers, Links, Request, Response
 from weft.model.url import Joiner
 from weft.spider.charset import decode, is_utf8
 from weft.spider.links import Patterns, chosen
@@ -90,7 +90,7 @@ class Page:
 
     def urljoin(self, link: str) -> str | None:
         """A link as it stands on this page, absolute and without fragment; None if it leads to no web page."""
-        return self._join(link.strip())
+        return self._join(link)
 
     def links(
         self, css: str = "a, area", *, allow: Patterns = (), deny: Patterns = (), same_site: bool = False
@@ -109,21 +109,18 @@ class Page:
         or ``?``; a URL of any form goes into ``url``. ``to`` is the handler (the default is the
         spider's first), ``fields`` are those of :class:`weft.Request`.
         """
-        found = [self.urljoin(url)] if url else self._urls(target)
-        return next((self._request(each, _name(to), fields) for each in found if each), None)
+        found = self._join.all([url]) if url else self._urls(target)
+        return next(iter(self._links(found, to, fields)), None)
 
-    def follow_all(
-        self, target: Target | Iterable[str] = "a", *, to: Handler | str = "", **fields: Any
-    ) -> list[Request]:
+    def follow_all(self, target: Target | Iterable[str] = "a", *, to: Handler | str = "", **fields: Any) -> Links:
         """Requests for all links of ``target``: a CSS selector, a selection, or URLs."""
-        name, depth = _name(to), self.request.depth + 1
-        if fields:
-            return [self._request(url, name, fields) for url in self._urls(target)]
-        return [Request(url=url, handler=name, depth=depth) for url in self._urls(target)]
+        return self._links(self._urls(target), to, fields)
 
-    def _request(self, url: str, name: str, fields: dict[str, Any]) -> Request:
-        fields.setdefault("depth", self.request.depth + 1)
-        return Request(url=url, handler=name, **fields)
+    def _links(self, urls: list[str], to: Handler | str, fields: dict[str, Any]) -> Links:
+        links = Links(urls, {"handler": to if isinstance(to, str) else to.__name__, "depth": self.depth + 1, **fields})
+        if fields:
+            links.to(self.url)  # a field that there is not is told here, where it was written
+        return links
 
     def _urls(self, target: Target | Iterable[str]) -> list[str]:
         if isinstance(target, str):
@@ -132,7 +129,7 @@ class Page:
             links = _hrefs(target)
         else:
             links = list(target)
-        return self._join.all([link.strip() for link in links])
+        return self._join.all(links)
 
     @property
     def _join(self) -> Joiner:
@@ -145,7 +142,7 @@ class Page:
         head = self._roots[0].first_child if self._roots else None
         for base in find("base", head) if head is not None else ():
             if (href := base.attributes.get("href")) is not None:
-                joined = joiner(href.strip())
+                joined = joiner(href)
                 return Joiner(joined) if joined else joiner
         return joiner
 
@@ -166,10 +163,6 @@ class Page:
 
     def __repr__(self) -> str:
         return f"<Page {self.status} {self.url}>"
-
-
-def _name(to: Handler | str) -> str:
-    return to if isinstance(to, str) else to.__name__
 
 
 def _is_url(text: str) -> bool:

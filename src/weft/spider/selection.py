@@ -22,13 +22,13 @@ T = TypeVar("T")
 _engine = LexborCSSSelector()  # type: ignore[no-untyped-call]
 
 
-def find(css: str, node: LexborNode) -> list[LexborNode]:
-    """The elements within a node that match.
+def find(css: str, node: LexborNode, *, first: bool = False) -> list[LexborNode]:
+    """The elements within a node that match, or only the first of them.
 
     :raises ValueError: it is not a selector.
     """
     try:
-        return _engine.find(css, node)
+        return _engine.find_first(css, node) if first else _engine.find(css, node)  # type: ignore[attr-defined]
     except SelectolaxError as error:
         raise ValueError(f"{css!r} is not a CSS selector; a URL to follow goes into url=") from error
 
@@ -200,11 +200,13 @@ class Pending(Selection):
     def get(self, default: str | None = None) -> str | None:
         if self._found is not None:
             return next(iter(self._found.getall()), default)
-        for query in self._queries:
-            for node in self._nodes(query.css):
+        # Mostly the first element will do, and the rest of the page need not be searched.
+        if len(self._queries) == len(self._roots) == 1:
+            query = self._queries[0]
+            for node in find(query.css, self._roots[0], first=True):
                 for value in _values_of(node, query):
                     return value
-        return default
+        return next(iter(self.getall()), default)
 
     def css(self, query: str) -> Selection:
         return self.found.css(query)
