@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime
+from typing import Any
 
 from weft.engine.gate import Gate
 from weft.model import Links, Request
+from weft.model.url import Joiner
 from weft.policy.scope import Scope
 from weft.policy.traps import Traps
 
@@ -16,45 +18,49 @@ def gate(scope: Scope | None = None) -> Gate:
     return Gate(scope or Scope(), Traps(datetime.date(2026, 1, 1)))
 
 
+def links(texts: list[str], fields: dict[str, Any]) -> Links:
+    return Links(texts, Joiner("http://example.org/x/"), fields)
+
+
 def urls(requests: tuple[Request, ...]) -> list[str]:
     return [request.url for request in requests]
 
 
 def test_links_and_requests_pass_in_the_order_they_came() -> None:
-    found = gate().admit([Request(url=C), Links([A, B, C], {"depth": 1}), Request(url=A)])
+    found = gate().admit([Request(url=C), links([A, B, C], {"depth": 1}), Request(url=A)])
     assert urls(found) == [C, A, B]
     assert [request.depth for request in found] == [0, 1, 1]
 
 
 def test_what_is_committed_does_not_pass_again() -> None:
     it = gate()
-    assert urls(it.admit([Links([A, B], {})])) == [A, B]
-    assert urls(it.admit([Links([A, B], {})])) == [A, B]  # not committed yet
+    assert urls(it.admit([links([A, B], {})])) == [A, B]
+    assert urls(it.admit([links([A, B], {})])) == [A, B]  # not committed yet
     it.committed([Request(url=A)])
-    assert urls(it.admit([Links([A, B], {}), Request(url=A)])) == [B]
+    assert urls(it.admit([links([A, B], {}), Request(url=A)])) == [B]
 
 
 def test_the_same_url_by_another_method_is_another_request() -> None:
     it = gate()
     it.committed([Request(url=A)])
-    posted = it.admit([Links([A, B], {"method": "POST", "body": b"x"})])
+    posted = it.admit([links([A, B], {"method": "POST", "body": b"x"})])
     assert urls(posted) == [A, B]
     it.committed(posted)
-    assert it.admit([Links([A, B], {"method": "POST", "body": b"x"})]) == ()
-    assert urls(it.admit([Links([A, B], {"method": "POST", "body": b"y"})])) == [A, B]
-    assert urls(it.admit([Links([A, B], {})])) == [B]
-    assert urls(it.admit([Links([A], {"salt": "1"})])) == [A]
+    assert it.admit([links([A, B], {"method": "POST", "body": b"x"})]) == ()
+    assert urls(it.admit([links([A, B], {"method": "POST", "body": b"y"})])) == [A, B]
+    assert urls(it.admit([links([A, B], {})])) == [B]
+    assert urls(it.admit([links([A], {"salt": "1"})])) == [A]
 
 
 def test_what_is_out_of_scope_is_judged_once() -> None:
     it = gate(Scope(domains=["example.org"]))
     other = "http://other.example/"
-    assert urls(it.admit([Links([A, other], {})])) == [A]
-    assert urls(it.admit([Links([A, other], {})])) == [A]
+    assert urls(it.admit([links([A, other], {})])) == [A]
+    assert urls(it.admit([links([A, other], {})])) == [A]
 
 
 def test_known_links_are_not_even_made_into_requests() -> None:
     it = gate()
     it.committed([Request(url=A)])
     # With a field that no request has, making one would fail.
-    assert it.admit([Links([A], {"colour": "red"})]) == ()
+    assert it.admit([links([A], {"colour": "red"})]) == ()

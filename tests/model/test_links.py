@@ -3,21 +3,24 @@ from __future__ import annotations
 import pytest
 
 from weft.model import Links, Request
+from weft.model.url import Joiner
 
 URLS = ["http://example.org/a", "http://example.org/b", "http://example.org/c"]
-LINKS = Links(URLS, {"depth": 2, "handler": "product"})
+JOIN = Joiner("http://example.org/x/")
+LINKS = Links(
+    ["/a", " http://example.org/b ", "../c", "/a#top", "mailto:a@b.c"], JOIN, {"depth": 2, "handler": "product"}
+)
 
 
 def test_it_is_a_sequence_of_requests() -> None:
     made = [Request(url=url, depth=2, handler="product") for url in URLS]
     assert list(LINKS) == made
-    assert LINKS == made
     assert made == LINKS
     assert [LINKS[0], LINKS[-1]] == [made[0], made[2]]
     assert LINKS[1:] == made[1:]
     assert len(LINKS) == 3
     assert made[1] in LINKS
-    assert not Links([], {})
+    assert not Links([], JOIN, {})
     with pytest.raises(IndexError):
         LINKS[3]
 
@@ -35,4 +38,4 @@ def made_of(urls: list[str]) -> list[Request]:
 @pytest.mark.parametrize("field", [{"method": "POST"}, {"body": b"x"}, {"salt": "1"}])
 def test_what_a_request_is_known_by(field: dict[str, str | bytes]) -> None:
     assert LINKS.is_plain
-    assert not Links(URLS, {"depth": 1, **field}).is_plain
+    assert not Links(URLS, JOIN, {"depth": 1, **field}).is_plain

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import ClassVar, Final, cast
+from typing import Final
 
 import ada_url
 import xxhash
 
 _SIGN: Final = 1 << 63
 _WRAP: Final = 1 << 64
-_KEPT: Final = 50_000  # links that are not joined anew: about 15 MB
 
 # What the standard leaves exactly as it stands, provided that no segment of the path begins with a dot: nothing
 # in it is percent-encoded, stripped or rewritten. "%" stays out of paths because "%2e" is a dot, too.
@@ -74,85 +73,37 @@ def canonical(url: str) -> str:
 
 
 class Joiner:
-    """Joins the links of one page to its canonical URL."""
+    """Joins the links of one page, as they stand there, to its canonical URL; space around them does not count."""
 
-    __slots__ = ("_base", "_folder", "_meanings")
+    __slots__ = ("_base", "_folder", "origin")
 
     def __init__(self, base: str) -> None:
+        self.origin = origin_of(base)
         self._base = base
         self._folder = base.partition("?")[0].rpartition("/")[0] + "/"
-        self._meanings = _Meanings.on(origin_of(base))
 
     def __call__(self, link: str) -> str | None:
         """One link; None if it leads to no web page."""
-        joined = self.all((link,))
-        return joined[0] if joined else None
-
-    def all(self, links: Iterable[str]) -> list[str]:
-        """Those of the links that lead to web pages, each once, in order; space around them does not count."""
-        meanings = self._meanings
-        joined: dict[str | None, None] = {}
-        for link in links:
-            url = meanings[link]
-            joined[self._join(link.strip()) if url == _RELATIVE else url] = None
-        joined.pop(None, None)
-        return cast(list[str], list(joined))
-
-    def _join(self, link: str) -> str | None:
-        if "/." not in link and _plain_relative(link):
-            return self._folder + link
+        link = link.strip()
+        if "/." not in link:
+            if link.startswith("/"):
+                if _plain_path(link):
+                    return self.origin + link
+            elif link.startswith("http"):
+                if _plain_url(link):
+                    return link
+            elif _plain_relative(link):
+                return self._folder + link
         return _normalize(link, self._base)
 
+    def all(self, links: Iterable[str]) -> list[str]:
+        """Those of the links that lead to web pages, each once, in order."""
+        return list(dict.fromkeys(url for url in map(self, links) if url is not None))
 
-_RELATIVE: Final = ""
 
-
-class _Meanings(dict[str, str | None]):
-    """Where links lead to by their text, from every page of one host: most of them stand on many of its pages.
-
-    Those that lead elsewhere from another folder are :data:`_RELATIVE`. What all hosts' meanings hold is bounded:
-    beyond it, all are forgotten.
-    """
-
-    __slots__ = ("_origin",)
-
-    _hosts: ClassVar[dict[str, _Meanings]] = {}
-    _held: ClassVar[int] = 0
-
-    def __init__(self, origin: str) -> None:
-        self._origin = origin
-
-    @classmethod
-    def on(cls, origin: str) -> _Meanings:
-        found = cls._hosts.get(origin)
-        if found is None:
-            cls._make_room()
-            found = cls._hosts[origin] = cls(origin)
-        return found
-
-    @staticmethod
-    def _make_room() -> None:
-        if _Meanings._held >= _KEPT:
-            for each in _Meanings._hosts.values():
-                each.clear()
-            _Meanings._hosts.clear()
-            _Meanings._held = 0
-        _Meanings._held += 1
-
-    def __missing__(self, link: str) -> str | None:
-        self._make_room()
-        url = self[link] = self._meaning(link.strip())
-        return url
-
-    def _meaning(self, link: str) -> str | None:
-        if link.startswith("/"):
-            if "/." not in link and _plain_path(link):
-                return self._origin + link
-        elif not link.startswith(("http://", "https://")):
-            return _RELATIVE
-        elif "/." not in link and _plain_url(link):
-            return link
-        return _normalize(link, self._origin + "/")
+def is_fixed(link: str) -> bool:
+    """Whether a link leads to the same place from every page of a host."""
+    return link.startswith(("/", "http://", "https://"))
 
 
 def join(base: str, link: str) -> str | None:

@@ -100,7 +100,7 @@ class Page:
         ``allow`` and ``deny`` are regular expressions; ``same_site`` keeps to this host and its
         subdomains. Without ``allow``, links to images, archives and the like are left out.
         """
-        return list(chosen(self._urls(css), self.url, allow=allow, deny=deny, same_site=same_site))
+        return list(chosen(self._join.all(self._texts(css)), self.url, allow=allow, deny=deny, same_site=same_site))
 
     def follow(self, target: Target = "", *, url: str = "", to: Handler | str = "", **fields: Any) -> Request | None:
         """A request for the first link of ``target``; None if there is none.
@@ -109,27 +109,24 @@ class Page:
         or ``?``; a URL of any form goes into ``url``. ``to`` is the handler (the default is the
         spider's first), ``fields`` are those of :class:`weft.Request`.
         """
-        found = self._join.all([url]) if url else self._urls(target)
-        return next(iter(self._links(found, to, fields)), None)
+        return next(iter(self._links([url] if url else self._texts(target), to, fields)), None)
 
     def follow_all(self, target: Target | Iterable[str] = "a", *, to: Handler | str = "", **fields: Any) -> Links:
         """Requests for all links of ``target``: a CSS selector, a selection, or URLs."""
-        return self._links(self._urls(target), to, fields)
+        return self._links(self._texts(target), to, fields)
 
-    def _links(self, urls: list[str], to: Handler | str, fields: dict[str, Any]) -> Links:
-        links = Links(urls, {"handler": to if isinstance(to, str) else to.__name__, "depth": self.depth + 1, **fields})
+    def _links(self, texts: list[str], to: Handler | str, fields: dict[str, Any]) -> Links:
+        handler = to if isinstance(to, str) else to.__name__
+        links = Links(texts, self._join, {"handler": handler, "depth": self.request.depth + 1, **fields})
         if fields:
             links.to(self.url)  # a field that there is not is told here, where it was written
         return links
 
-    def _urls(self, target: Target | Iterable[str]) -> list[str]:
+    def _texts(self, target: Target | Iterable[str]) -> list[str]:
+        """Links as they stand on the page."""
         if isinstance(target, str):
-            links = [target] if _is_url(target) else _hrefs(select(self._roots, target))
-        elif isinstance(target, Selection):
-            links = _hrefs(target)
-        else:
-            links = list(target)
-        return self._join.all(links)
+            return [target] if _is_url(target) else _hrefs(select(self._roots, target))
+        return _hrefs(target) if isinstance(target, Selection) else list(target)
 
     @property
     def _join(self) -> Joiner:
