@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from protego import Protego
 
 from weft.policy.robots import ALLOW_ALL, MAX_BYTES, Robots, dump, judge, load, parse, product_token
 
@@ -186,3 +187,51 @@ def test_no_file_raises(body: bytes, agent: str) -> None:
         assert delay is None or delay > 0
     assert all(robots.sitemaps)
     assert load(dump(robots)).sitemaps == robots.sitemaps
+
+
+RULES = [
+    "/",
+    "/a",
+    "/a/",
+    "/a*",
+    "/*a",
+    "/a$",
+    "/b c",
+    "/%61",
+    "/ä",
+    "a",
+    "*",
+    "/a?b",
+    "/~x",
+    "//a",
+    "/A",
+    "/a#b",
+    "?q",
+]
+PATHS = [
+    "/",
+    "/a",
+    "/ab",
+    "/a/b",
+    "/b",
+    "/%61",
+    "/b%20c",
+    "/%C3%A4",
+    "/a?b=1",
+    "/~x",
+    "/%7Ex",
+    "//a",
+    "/A",
+    "/x?q",
+    "/?q",
+]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["Allow", "Disallow"]), st.sampled_from(RULES)), max_size=4),
+    st.sampled_from(PATHS),
+)
+@settings(max_examples=400)
+def test_the_short_way_gives_the_same_answers_as_the_long(rules: list[tuple[str, str]], path: str) -> None:
+    text = "\n".join(["User-agent: *", *(f"{field}: {value}" for field, value in rules)])
+    assert allowed(text, path) == Protego.parse(text).can_fetch(HOST + path, "*")

@@ -45,6 +45,8 @@ _POLL_SECONDS = 0.05
 # How often it looks whether the crawl is over while it is paused.
 _PAUSED_SECONDS = 1.0
 _GAUGE_SECONDS = 0.25
+# What the loop's timers are rounded to.
+_TICK_SECONDS = 0.001
 
 Visit = Callable[[Lease], Awaitable[Outcome]]
 IsOver = Callable[[], Awaitable[bool]]
@@ -187,8 +189,9 @@ class Worker:
             if self._alarm is not None:
                 self._alarm[1].cancel()
             due = self._waiting[0][0]
-            timer = asyncio.get_running_loop().call_later(due - self._clock.monotonic(), self._ring)
-            self._alarm = (due, timer)
+            # Half a millisecond later: the loop rounds, and an alarm that rings early has to ring again and again.
+            late = due - self._clock.monotonic() + _TICK_SECONDS / 2
+            self._alarm = (due, asyncio.get_running_loop().call_later(late, self._ring))
 
     def _ring(self) -> None:
         self._alarm = None
