@@ -20,7 +20,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from bench.common import save, table
+from bench.common import compile_weft, save, table
 
 from weft.testing.site import Site, SiteProcess
 
@@ -76,6 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
+    compile_weft()
     times: defaultdict[str, list[float]] = defaultdict(list)
     with SiteProcess(Site(pages=1)) as site, tempfile.TemporaryDirectory() as folder:
         for number in range(options.rounds):

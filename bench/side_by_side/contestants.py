@@ -28,6 +28,7 @@ WEFT_REDIS_TWO: Final = Contestant("Weft, Redis, 2 workers", (*_WEFT, *_TWO), re
 BARE: Final = Contestant("bare loop, no framework", (sys.executable, str(_JOBS / "bare_loop.py")))
 
 SCRAPY: Final = "Scrapy, memory"
+SCRAPY_JOBDIR: Final = "Scrapy, JOBDIR"
 SCRAPY_REDIS: Final = "scrapy-redis"
 COLLY: Final = "colly (Go)"
 
@@ -42,7 +43,7 @@ def contestants(peers: Path) -> list[Contestant]:
         WEFT_REDIS,
         WEFT_REDIS_TWO,
         Contestant(SCRAPY, (python, scrapy, "memory")),
-        Contestant("Scrapy, JOBDIR", (python, scrapy, "jobdir")),
+        Contestant(SCRAPY_JOBDIR, (python, scrapy, "jobdir")),
         Contestant(SCRAPY_REDIS, (python, scrapy, "redis"), redis=True),
         Contestant("crawlee", (python, str(_JOBS / "crawlee_crawl.py"))),
     ]

@@ -7,11 +7,22 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
-from bench.side_by_side.contestants import BARE, COLLY, SCRAPY, SCRAPY_REDIS, WEFT, WEFT_REDIS, WEFT_REDIS_TWO, WEFT_TWO
+from bench.side_by_side.contestants import (
+    BARE,
+    COLLY,
+    SCRAPY,
+    SCRAPY_JOBDIR,
+    SCRAPY_REDIS,
+    WEFT,
+    WEFT_REDIS,
+    WEFT_REDIS_TWO,
+    WEFT_TWO,
+)
 from bench.side_by_side.rounds import Run
 
 _RATIOS: Final = (
     (WEFT.name, SCRAPY),
+    (WEFT.name, SCRAPY_JOBDIR),
     (WEFT.name, BARE.name),
     (WEFT.name, COLLY),
     (WEFT_REDIS.name, SCRAPY_REDIS),

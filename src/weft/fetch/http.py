@@ -17,7 +17,7 @@ import contextlib
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar, overload
 
 from pyreqwest.cookie import CookieStore
 from pyreqwest.exceptions import PyreqwestError
@@ -32,8 +32,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyreqwest.bytes import Bytes
+    from pyreqwest.http import HeaderMap
     from pyreqwest.request import StreamRequest
     from pyreqwest.response import Response as Answer
+
+T = TypeVar("T")
 
 _DEFAULT_HEADERS: Final = {
     "accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
@@ -92,10 +95,7 @@ class HttpFetcher:
         try:
             async with self._prepare(request) as answer:
                 received = monotonic()
-                try:
-                    headers = Headers(answer.headers.items())
-                except ValueError:  # one is not ASCII
-                    headers = Headers(_readable(answer))
+                headers: Headers = _Received(answer.headers)
                 length, encoding = headers.get("content-length", ""), headers.get("content-encoding")
                 announced = int(length) if length.isdecimal() else -1
                 piece = await answer.body_reader.read(_PIECE)
@@ -182,12 +182,42 @@ class HttpFetcher:
         return TooLarge(f"{request.url}: the body is larger than max_body={self._max_body} bytes: {why}")
 
 
-def _readable(answer: Answer) -> tuple[tuple[str, str], ...]:
-    """The headers whose values are ASCII."""
+class _Received(Headers):
+    """Headers that stay with the library until they are asked for: of most responses, two or three are."""
+
+    __slots__ = ("_map",)
+
+    def __init__(self, headers: HeaderMap) -> None:
+        super().__init__()
+        self._map: HeaderMap | None = headers
+
+    @overload
+    def get(self, name: str, /) -> str | None: ...
+    @overload
+    def get(self, name: str, /, default: T) -> str | T: ...
+    def get(self, name: str, /, default: T | None = None) -> str | T | None:
+        if self._map is not None:
+            with contextlib.suppress(ValueError):  # it is not ASCII, or no name
+                found = self._map.get(name)
+                return default if found is None else found
+        return super().get(name, default)
+
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        if self._map is not None:
+            try:
+                self._pairs = tuple(self._map.items())
+            except ValueError:
+                self._pairs = _readable(self._map)
+            self._map = None
+        return self._pairs
+
+
+def _readable(headers: HeaderMap) -> tuple[tuple[str, str], ...]:
+    """Those whose values are ASCII."""
     pairs: list[tuple[str, str]] = []
-    for name in dict.fromkeys(answer.headers.keys()):
+    for name in dict.fromkeys(headers.keys()):
         with contextlib.suppress(ValueError):
-            pairs += [(name, value) for value in answer.headers.getall(name)]
+            pairs += [(name, value) for value in headers.getall(name)]
     return tuple(pairs)
 
 

@@ -27,7 +27,7 @@ class Headers(Mapping[str, str]):
         index = self._lookup
         if index is None:
             index = self._lookup = {}
-            for name, value in self._pairs:
+            for name, value in self.pairs():
                 index.setdefault(name.lower(), value)
         return index
 
@@ -50,17 +50,17 @@ class Headers(Mapping[str, str]):
 
     def get_all(self, name: str) -> list[str]:
         name = name.lower()
-        return [value for key, value in self._pairs if key.lower() == name]
+        return [value for key, value in self.pairs() if key.lower() == name]
 
     def without(self, *names: str) -> Headers:
         """The others; names in lower case."""
-        return Headers(pair for pair in self._pairs if pair[0].lower() not in names)
+        return Headers(pair for pair in self.pairs() if pair[0].lower() not in names)
 
     def pairs(self) -> tuple[tuple[str, str], ...]:
         return self._pairs
 
     def __repr__(self) -> str:
-        return f"Headers({list(self._pairs)!r})"
+        return f"Headers({list(self.pairs())!r})"
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):

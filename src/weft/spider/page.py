@@ -13,7 +13,7 @@ from weft.model import Headers, Links, Request, Response
 from weft.model.url import Joiner
 from weft.spider.charset import decode, is_utf8
 from weft.spider.links import Patterns, chosen
-from weft.spider.selection import Elements, Pending, Selection, find, select
+from weft.spider.selection import Elements, Pending, Selection, select
 from weft.spider.sitemap import Sitemap, parse_sitemap
 
 Target = str | Selection
@@ -137,8 +137,8 @@ class Page:
     def _joiner(self) -> Joiner:
         joiner = Joiner(self.url)
         head = self._roots[0].first_child if self._roots else None
-        for base in find("base", head) if head is not None else ():
-            if (href := base.attributes.get("href")) is not None:
+        for base in head.iter() if head is not None else ():
+            if base.tag == "base" and (href := base.attributes.get("href")) is not None:
                 joined = joiner(href)
                 return Joiner(joined) if joined else joiner
         return joiner
