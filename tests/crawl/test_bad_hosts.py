@@ -6,6 +6,7 @@ import asyncio
 import re
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ async def test_private_hosts_are_not_followed_unless_it_started_there(tmp_path: 
             assert {record.host for record in site.log} == hosts
 
 
-def _follow(page: Page) -> list[Request]:
+def _follow(page: Page) -> Sequence[Request]:
     return page.follow_all("a")
 
 

@@ -106,24 +106,30 @@ async def test_a_bad_start_url_is_named() -> None:
         await starts(Spider("s", start="example"))
 
 
+async def requested(given: object) -> list[Request]:
+    requests, _ = await collect(given)
+    assert all(isinstance(each, Request) for each in requests)
+    return [each for each in requests if isinstance(each, Request)]
+
+
 async def test_the_sitemap_handler() -> None:
     spider = Spider("s")
     handler = spider.handlers[SITEMAP]
     robots = page_of(
         "User-agent: *\nSitemap: http://example.org/a.xml\nsitemap: /b.xml\n", "http://example.org/robots.txt"
     )
-    requests, _ = await collect(handler(robots))
+    requests = await requested(handler(robots))
     assert [(request.url, request.handler) for request in requests] == [
         ("http://example.org/a.xml", SITEMAP),
         ("http://example.org/b.xml", SITEMAP),
     ]
-    requests, _ = await collect(handler(page_of("", "http://example.org/robots.txt")))
+    requests = await requested(handler(page_of("", "http://example.org/robots.txt")))
     assert [request.url for request in requests] == ["http://example.org/sitemap.xml"]
     index = "<sitemapindex><sitemap><loc>http://example.org/1.xml</loc></sitemap></sitemapindex>"
-    requests, _ = await collect(handler(page_of(index, "http://example.org/s.xml")))
+    requests = await requested(handler(page_of(index, "http://example.org/s.xml")))
     assert [(request.url, request.handler) for request in requests] == [("http://example.org/1.xml", SITEMAP)]
     urls = "<urlset><url><loc>http://example.org/p</loc></url></urlset>"
-    requests, _ = await collect(handler(page_of(urls, "http://example.org/1.xml")))
+    requests = await requested(handler(page_of(urls, "http://example.org/1.xml")))
     assert requests == [Request(url="http://example.org/p")]
 
 
