@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -111,7 +111,9 @@ class Page:
         """
         return next(iter(self._links([url] if url else self._texts(target), to, fields)), None)
 
-    def follow_all(self, target: Target | Iterable[str] = "a", *, to: Handler | str = "", **fields: Any) -> Links:
+    def follow_all(
+        self, target: Target | Iterable[str] = "a", *, to: Handler | str = "", **fields: Any
+    ) -> Sequence[Request]:
         """Requests for all links of ``target``: a CSS selector, a selection, or URLs."""
         return self._links(self._texts(target), to, fields)
 
