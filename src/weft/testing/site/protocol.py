@@ -17,6 +17,7 @@ from weft.testing.site.log import Log, Record
 from weft.testing.site.message import TEXT, Answer, Incoming, Script
 
 _HEAD_LIMIT: Final = 256 * 1024
+_LINGER_SECONDS: Final = 2.0
 _BODY_LIMIT: Final = 8 * 1024 * 1024
 _AT_ONCE: Final = 64 * 1024
 
@@ -59,6 +60,7 @@ class Connection(asyncio.Protocol):
         self._close = False
         self._record: Record | None = None
         self._incoming: Incoming | None = None  # its head is read, its body not yet
+        self._deaf = False
         self._missing = 0
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -99,6 +101,8 @@ class Connection(asyncio.Protocol):
             await asyncio.sleep(0)
 
     def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
         self._arrived = monotonic()
         self._buffer = self._buffer + data if self._buffer else data
         if not self._busy:
@@ -160,11 +164,20 @@ class Connection(asyncio.Protocol):
         return False
 
     def _refuse(self, status: int) -> None:
-        """Answer what can't be understood, and hang up."""
-        self._close = True
+        """Answer what can't be understood, and hang up when the client has: to close on what it may still be sending
+        would reset the connection, and the answer would be lost."""
+        answer = Answer(b"This is not a request this server takes.\n", TEXT, status)
         self._buffer = b""
         self._incoming = None
-        self._send(Answer(b"This is not a request this server takes.\n", TEXT, status), head_only=False)
+        self._deaf = True
+        self.sent(status)
+        self.ended()
+        self.transport.write(frame(answer, len(answer.body), True) + answer.body)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+            self._timer = self._hub.loop.call_later(_LINGER_SECONDS, self.transport.close)
+        else:
+            self.transport.close()
 
     def _answer(self, incoming: Incoming) -> None:
         reply = self._hub.app.reply(incoming)
