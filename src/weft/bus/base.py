@@ -51,7 +51,7 @@ class Capability(StrEnum):
     FIXED_GROUPS = "a group's topics are kept by the broker, and a subscriber that takes others is refused"
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is published. ``id`` is given to it where it is empty.
 
     Messages with the same ``key`` belong together: see ``ORDER_BY_KEY``. ``priority`` is 0 to 9, 9 first; ``delay`` is
@@ -67,7 +67,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     delay: float = 0.0
 
 
-class Delivery(Message, frozen=True, kw_only=True):
+class Delivery(Message, frozen=True, kw_only=True, gc=False):
     """A message on its way through a handler. ``position`` is the broker's name for this delivery."""
 
     attempt: int = 1

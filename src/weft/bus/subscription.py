@@ -59,6 +59,7 @@ class Pump:
         self._paused = False
         self._closing = False
         self._told = asyncio.Event()  # to pause, to resume or to close
+        self._receiving: asyncio.Task[list[Delivery]] | None = None
         self._task = asyncio.create_task(self._run(), name=f"subscription to {', '.join(interest.topics)}")
         # Whoever waits for it is told; whoever does not need not be shouted at.
         self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -66,19 +67,19 @@ class Pump:
     def pause(self) -> None:
         self._paused = True
         self._source.hold(True)
-        self._told.set()
+        self._tell()
 
     def resume(self) -> None:
         self._paused = False
         self._source.hold(False)
-        self._told.set()
+        self._tell()
 
     async def wait(self) -> None:
         await asyncio.shield(self._task)
 
     async def close(self) -> None:
         self._closing = True
-        self._told.set()
+        self._tell()
         if asyncio.current_task() is not self._task:
             with contextlib.suppress(BusError):
                 await asyncio.shield(self._task)
@@ -95,26 +96,28 @@ class Pump:
             self._ended(self)
             await self._source.close()
 
+    def _tell(self) -> None:
+        self._told.set()
+        if self._receiving:
+            self._receiving.cancel()
+
     async def _receive(self) -> list[Delivery]:
         """The next batch; none when it was told something else."""
-        receiving = asyncio.create_task(self._source.receive(self._batch))
-        told = asyncio.create_task(self._told.wait())
+        self._receiving = asyncio.create_task(self._source.receive(self._batch))
         try:
-            await asyncio.wait((receiving, told), return_when=asyncio.FIRST_COMPLETED)
-            receiving.cancel()
-            return await receiving
+            return await self._receiving
         except asyncio.CancelledError:
-            if not receiving.cancelled():
+            if self._task.cancelling():
                 raise
             return []
         finally:
-            receiving.cancel()
-            told.cancel()
+            self._receiving = None
 
     async def _hand_out(self, deliveries: list[Delivery]) -> None:
         # What failed before comes alone, so that it can't take others along again.
-        fresh = [delivery for delivery in deliveries if delivery.attempt == 1]
-        for batch in (fresh, *([delivery] for delivery in deliveries if delivery.attempt > 1)):
+        tried = [delivery for delivery in deliveries if delivery.attempt > 1]
+        fresh = [delivery for delivery in deliveries if delivery.attempt == 1] if tried else deliveries
+        for batch in (fresh, *([delivery] for delivery in tried)):
             while self._paused and not self._closing:
                 self._told.clear()
                 await self._told.wait()

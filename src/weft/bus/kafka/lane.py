@@ -8,9 +8,7 @@ move it. The event loop writes all of it but for the last three, which are the r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from weft.bus.base import Delivery
+from collections.abc import Collection, Iterable
 
 
 class Lane:
@@ -24,7 +22,8 @@ class Lane:
         self.partition = partition
         self.name = f"{topic}/{partition}"
         self.place = f"{self.name}/"
-        self.pending: dict[int, None] = {}
+        self.pending: list[int] = []
+        """In order: what is set back is dropped first."""
         self.attempts: dict[int, int] = {}
         """Of those that failed: how often they will have been tried."""
         self.seen = -1
@@ -40,32 +39,34 @@ class Lane:
 
     def arrive(self, offsets: Iterable[int], seen: int) -> None:
         """These were read, and all up to ``seen`` that are not among them are none of ours."""
-        self.pending.update(dict.fromkeys(offsets))
+        self.pending.extend(offsets)
         self.seen = seen
         self._settle()
 
-    def end(self, offsets: Iterable[int]) -> int:
+    def end(self, offsets: Collection[int]) -> int:
         """They are done. How many of them were pending."""
-        before = len(self.pending)
-        for offset in offsets:
-            self.pending.pop(offset, None)
-            if self.attempts:
-                self.attempts.pop(offset, None)
+        ended = self._remove(offsets)
+        for offset in offsets if self.attempts else ():
+            self.attempts.pop(offset, None)
         self._settle()
-        return before - len(self.pending)
+        return len(ended)
 
-    def drop(self, offsets: Iterable[int]) -> int:
+    def drop(self, offsets: Collection[int]) -> int:
         """They are not done, and not with us any more. How many of them were pending."""
-        dropped = [offset for offset in offsets if offset in self.pending]
-        for offset in dropped:
-            del self.pending[offset]
+        dropped = self._remove(offsets)
         if dropped:
             self.seen = min(self.seen, *dropped)
         return len(dropped)
 
+    def _remove(self, offsets: Collection[int]) -> Collection[int]:
+        """Those of them that were pending."""
+        first = self.pending[: len(offsets)]
+        if first == offsets:  # in order, as nearly always
+            del self.pending[: len(offsets)]
+            return first
+        removed = set(offsets).intersection(self.pending)
+        self.pending = [offset for offset in self.pending if offset not in removed]
+        return removed
+
     def _settle(self) -> None:
-        self.position = max(self.position, min(self.seen, min(self.pending, default=self.seen)))
-
-
-def offset_of(delivery: Delivery) -> int:
-    return int(delivery.position.rpartition("/")[2])
+        self.position = max(self.position, min(self.seen, self.pending[0] if self.pending else self.seen))

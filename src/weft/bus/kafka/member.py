@@ -3,6 +3,9 @@
 Partitions are taken and given up by the cooperative protocol, in which the others are read on meanwhile. Before one is
 given up, the handler may end what it has of it: so a message is handled twice only if that takes too long, or if this
 process dies.
+
+Commits are asked for, and the driver tells Kafka's word when it is next read from. If that is not to be, because too
+much is without Kafka's word already, it is waited for.
 """
 
 from __future__ import annotations
@@ -21,9 +24,12 @@ from weft.bus.kafka.reader import Reader, Taker
 from weft.bus.kafka.wire import INTERNAL
 from weft.bus.topics import expression, is_pattern
 
-_COMMIT_SECONDS: Final = 0.02  # while there is room, what is done is committed no more often: it is a question to Kafka
+_COMMIT_SECONDS: Final = 0.02  # while little is done, it is committed no more often: it is a question to Kafka
 _COMMIT_PATIENCE: Final = 5.0
 _COMMIT_AGAIN: Final = 0.2
+
+Position = tuple[str, int, int]
+"""A topic, the number of a partition of it, an offset."""
 
 
 class Member(Reader):
@@ -40,13 +46,17 @@ class Member(Reader):
         }
         super().__init__(address, settings, taker, prefetch=interest.prefetch, where=interest.where)
         self._topics = [expression(topic) if is_pattern(topic) else topic for topic in interest.topics]
-        self._owed = 0
-        """The room of those that are done, but not committed."""
+        self._done = 0
+        """How many were done, ever, ..."""
+        self._sure = 0
+        """... and for how many of them there is Kafka's word."""
+        self._asked: frozenset[Position] = frozenset()
+        """The commit that is under way. One at a time: a driver that tries again might let them pass each other."""
+        self._asked_for = 0
+        """How many were done by the last commit."""
+        self._asked_until = 0.0
         self._moved = False
         """Since the last commit something was done."""
-        self._refused = False
-        """So was the last commit."""
-        self._under_way_until = 0.0
         self._commit_after = 0.0
         self._commit_before = 0.0
 
@@ -54,25 +64,28 @@ class Member(Reader):
         self.consumer.subscribe(self._topics, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
 
     def freed(self, count: int) -> None:
-        self._owed += count
+        super().freed(count)
+        self._done += count
         self._moved = True
 
-    def tend(self) -> None:
-        """Commit what is done. Its room is free then, so no more than twice the prefetch is without Kafka's word.
+    def allowed(self) -> int:
+        """With these, one more, and all that is held, no more than twice the prefetch is done without Kafka's word."""
+        return min(self.room, self.room + self.prefetch - 1 - (self._done - self._sure))
 
-        Kafka's word is not waited for, unless more is done before it has come, or it was no.
-        """
+    def tend(self) -> None:
+        """Commit what is done, early enough for Kafka's word to come before it is needed."""
         now = time.monotonic()
-        full, under_way = self.room < self.enough, now < self._under_way_until
-        if not self._moved or now < self._commit_after or (not full and (under_way or now < self._commit_before)):
+        if now < self._commit_after:
             return
-        self._commit_before = now + _COMMIT_SECONDS
-        lanes = list(self.lanes.values())
-        if self._commit(lanes) if under_way or self._refused else self._ask_to_commit(lanes):
-            self._moved = self._refused = False
-            self.room, self._owed = self.room + self._owed, 0
-        else:  # the group is being shared out anew, or its coordinator is away
-            self._commit_after = now + _COMMIT_AGAIN
+        if self._lacks_word() and self._asked and self.allowed() >= 0:
+            self.take_in(self.consumer.poll(0))  # one message at most, and Kafka's word if it has come
+        under_way = self._asked and now < self._asked_until
+        is_time = self._done - self._asked_for >= self.enough or now >= self._commit_before
+        if self._lacks_word():
+            self._moved, self._asked_for = False, self._done
+            self._note(self._commit(list(self.lanes.values())))
+        elif self._moved and is_time and not under_way:
+            self._ask(now)
 
     def leave(self) -> None:
         self._commit(list(self.lanes.values()))
@@ -92,6 +105,42 @@ class Member(Reader):
     def _lose(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         self.tell(self._taker.gone, self.drop(places))
 
+    # Commits.
+
+    def _lacks_word(self) -> bool:
+        """There is room, but nothing may be read for want of Kafka's word."""
+        return self.allowed() < self.enough <= self.room
+
+    def _ask(self, now: float) -> None:
+        """For a commit that is answered to :meth:`_answered`."""
+        self._moved, self._asked_for = False, self._done
+        self._commit_before, self._asked_until = now + _COMMIT_SECONDS, now + _COMMIT_PATIENCE
+        places = _uncommitted(self.lanes.values())
+        if not places:
+            self._note(True)
+            return
+        self._asked = _exactly(places)
+        try:
+            self.consumer.commit(offsets=places, asynchronous=True)
+        except KafkaException:
+            self._note(False)
+
+    def _answered(self, error: KafkaError | None, places: list[TopicPartition]) -> None:
+        if error is None:
+            _mark(self.lanes.values(), places)
+        # If it is another, that was waited for since, its word has come already.
+        if error is not None or _exactly(places) == self._asked:
+            self._note(error is None and all(place.error is None for place in places))
+
+    def _note(self, is_done: bool) -> None:
+        """Kafka's word on the last commit."""
+        self._asked = frozenset()
+        if is_done:
+            self._sure = self._asked_for
+        else:  # the group is being shared out anew, or its coordinator is away
+            self._moved = True
+            self._commit_after = time.monotonic() + _COMMIT_AGAIN
+
     def _commit(self, lanes: Sequence[Lane]) -> bool:
         """Whether Kafka has all positions now."""
         places = _uncommitted(lanes)
@@ -99,36 +148,23 @@ class Member(Reader):
             answers = self.consumer.commit(offsets=places, asynchronous=False) if places else []
         except KafkaException:
             return False
-        self._note(lanes, answers)
+        _mark(lanes, answers)
         return all(answer.error is None for answer in answers)
-
-    def _ask_to_commit(self, lanes: Sequence[Lane]) -> bool:
-        """Whether it could be asked; it answers to :meth:`_answered`."""
-        places = _uncommitted(lanes)
-        try:
-            if places:
-                self.consumer.commit(offsets=places, asynchronous=True)
-                self._under_way_until = time.monotonic() + _COMMIT_PATIENCE
-        except KafkaException:
-            return False
-        return True
-
-    def _answered(self, error: KafkaError | None, places: list[TopicPartition]) -> None:
-        self._under_way_until = 0.0
-        if error is None:
-            self._note(self.lanes.values(), places)
-        if error is not None or any(place.error is not None for place in places):
-            self._moved = self._refused = True
-            self._commit_after = time.monotonic() + _COMMIT_AGAIN
-
-    def _note(self, lanes: Iterable[Lane], places: Sequence[TopicPartition]) -> None:
-        known = {(lane.topic, lane.partition): lane for lane in lanes}
-        for place in places:
-            if place.error is None and (lane := known.get((place.topic, place.partition))) is not None:
-                lane.committed = max(lane.committed, place.offset)
 
 
 def _uncommitted(lanes: Iterable[Lane]) -> list[TopicPartition]:
     return [
         TopicPartition(lane.topic, lane.partition, lane.position) for lane in lanes if lane.position > lane.committed
     ]
+
+
+def _mark(lanes: Iterable[Lane], places: Iterable[TopicPartition]) -> None:
+    known = {(lane.topic, lane.partition): lane for lane in lanes}
+    for place in places:
+        if place.error is None and (lane := known.get((place.topic, place.partition))) is not None:
+            lane.committed = max(lane.committed, place.offset)
+
+
+def _exactly(places: Iterable[TopicPartition]) -> frozenset[Position]:
+    """With their offsets, which the driver leaves out when it compares."""
+    return frozenset((place.topic, place.partition, place.offset) for place in places)

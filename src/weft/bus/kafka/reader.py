@@ -20,6 +20,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -42,12 +43,23 @@ class Run:
 
     __slots__ = ("deliveries", "epoch", "lane", "offsets", "seen")
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: Lane, deliveries: list[Delivery], offsets: list[int]) -> None:
         self.lane = lane
         self.epoch = lane.reading
-        self.deliveries: list[Delivery] = []
-        self.offsets: list[int] = []
+        self.deliveries = deliveries
+        self.offsets = offsets
         self.seen = -1
+
+    @property
+    def was_tried(self) -> bool:
+        return self.deliveries[0].attempt > 1
+
+    def cut(self, count: int) -> tuple[Run, Run]:
+        """The first so many, and the rest."""
+        return (
+            Run(self.lane, self.deliveries[:count], self.offsets[:count]),
+            Run(self.lane, self.deliveries[count:], self.offsets[count:]),
+        )
 
 
 class Taker(Protocol):
@@ -77,8 +89,9 @@ class Reader(ABC):
         self.closing = False
         self._taker = taker
         self._where = where
-        self._prefetch = prefetch
+        self.prefetch = prefetch
         self.enough = max(1, prefetch // 4)  # to read for less costs more than it brings
+        self.portion = min(_MOST_AT_ONCE, max(1, prefetch // 2))  # so that reading and handling overlap
         self.room = prefetch
         self._held = False
         self._full_since = 0.0
@@ -104,11 +117,15 @@ class Reader(ABC):
     def start(self) -> None:
         self._thread.start()
 
+    def order(self, order: Callable[[], None]) -> None:
+        """Have it done in the thread, soon."""
+        self._orders.put(order)
+
     # What the loop asks for.
 
     def free(self, count: int) -> None:
         """So many that were read are no longer held, and positions may have moved."""
-        self._orders.put(lambda: self.freed(count))
+        self.order(partial(self.freed, count))
 
     def rewind(self, lane: Lane, offset: int, epoch: int) -> None:
         """Read on from there, but not before :meth:`go_on`."""
@@ -124,7 +141,7 @@ class Reader(ABC):
                 else:
                     lane.reading = epoch
 
-        self._orders.put(order)
+        self.order(order)
 
     def go_on(self, lane: Lane, epoch: int) -> None:
         def order() -> None:
@@ -134,14 +151,14 @@ class Reader(ABC):
             elif lane.reading < epoch and self._reads(lane):
                 self._later.append(order)
 
-        self._orders.put(order)
+        self.order(order)
 
     def hold(self, paused: bool) -> None:
         def order() -> None:
             self._held = paused
             self._flow()
 
-        self._orders.put(order)
+        self.order(order)
 
     async def close(self) -> None:
         """Commit, leave, end; returns in any case when the time is up, as brokers may be away."""
@@ -149,7 +166,7 @@ class Reader(ABC):
         def order() -> None:
             self.closing = True
 
-        self._orders.put(order)
+        self.order(order)
         await asyncio.to_thread(self._thread.join, self.address.options.timeout)
 
     # What a subclass does, in the thread.
@@ -165,6 +182,10 @@ class Reader(ABC):
     def freed(self, count: int) -> None:
         """There is room for so many more."""
         self.room += count
+
+    def allowed(self) -> int:
+        """How many may be read."""
+        return self.room
 
     @abstractmethod
     def leave(self) -> None:
@@ -231,25 +252,25 @@ class Reader(ABC):
                 self._orders.get_nowait()()
 
     def _read(self) -> None:
-        if self.room < self.enough:
+        if self.allowed() < self.enough:
             now = time.monotonic()
             self._full_since = self._full_since or now
             if now - self._full_since > _FULL_SECONDS:
                 self._flow()
-                self._take_in(self.consumer.poll(0))
+                self.take_in(self.consumer.poll(0))
             self._obey(_IDLE_SECONDS / 2)
             return
         if self._full_since:
             self._full_since = 0.0
             self._flow()
-        self._take_in(self.consumer.poll(_IDLE_SECONDS if self.room == self._prefetch else _BUSY_SECONDS))
+        self.take_in(self.consumer.poll(_IDLE_SECONDS if self.room == self.prefetch else _BUSY_SECONDS))
 
-    def _take_in(self, first: Message | None) -> None:
+    def take_in(self, first: Message | None) -> None:
         if first is None:
             return
         messages = [first]
-        if self.room > 1:
-            messages += self.consumer.consume(min(self.room, _MOST_AT_ONCE) - 1, 0)
+        if (most := min(self.allowed(), self.portion)) > 1:
+            messages += self.consumer.consume(most - 1, 0)
         if runs := self._runs(messages):
             self.room -= sum(len(run.deliveries) for run in runs)
             self.tell(self._taker.arrived, runs)
@@ -257,17 +278,17 @@ class Reader(ABC):
     def _runs(self, messages: Sequence[Message]) -> list[Run]:
         runs: list[Run] = []
         run: Run | None = None
-        at: tuple[str | None, int | None] = (None, None)
+        at_topic = at_partition = None
         where = self._where
         for message in messages:
             if error := message.error():
                 self._trouble(error)
                 continue
-            topic, partition, offset = message.topic(), message.partition(), message.offset()
-            if at != (topic, partition):
-                at = (topic, partition)
-                lane = self.lanes.get(at)  # type: ignore[arg-type]
-                run = Run(lane) if lane is not None else None
+            partition, topic, offset = message.partition(), message.topic(), message.offset()
+            if partition != at_partition or topic != at_topic:
+                at_partition, at_topic = partition, topic
+                lane = self.lanes.get((topic, partition))  # type: ignore[arg-type]
+                run = Run(lane, [], []) if lane is not None else None
                 if run is not None:
                     runs.append(run)
             if run is None or offset is None:  # the partition was taken from us while this was being read

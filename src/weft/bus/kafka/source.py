@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
 from weft.bus.base import Delivery
-from weft.bus.kafka.lane import Lane, offset_of
+from weft.bus.kafka.lane import Lane
 from weft.bus.kafka.reader import Reader, Run
 from weft.bus.kafka.sender import Sender
 from weft.bus.kafka.wire import dead_record
@@ -27,7 +27,9 @@ class KafkaSource:
     def __init__(self, make: Callable[[KafkaSource], Reader], sender: Sender, group: str) -> None:
         self._sender = sender
         self._group = group
-        self._ready: deque[Delivery] = deque()
+        self._ready: deque[Run] = deque()
+        self._out: list[Run] = []
+        """What was handed out last."""
         self._lanes: dict[str, Lane] = {}
         self._leaving: list[tuple[Sequence[Lane], threading.Event]] = []
         self._changed = asyncio.Event()
@@ -65,12 +67,18 @@ class KafkaSource:
                 raise self._error
             self._changed.clear()
             await self._changed.wait()
-        ready = self._ready
-        # What is tried again goes alone, and nothing behind it goes before it.
-        taken = [ready.popleft()]
-        if taken[0].attempt == 1:
-            while ready and len(taken) < limit and ready[0].attempt == 1:
-                taken.append(ready.popleft())
+        taken: list[Delivery] = []
+        self._out = []
+        while self._ready and len(taken) < limit:
+            run = self._ready.popleft()
+            if len(run.offsets) > limit - len(taken):
+                run, rest = run.cut(limit - len(taken))
+                self._ready.appendleft(rest)
+            taken += run.deliveries
+            self._out.append(run)
+            # What is tried again goes alone, and nothing behind it goes before it.
+            if run.was_tried or (self._ready and self._ready[0].was_tried):
+                break
         return taken
 
     async def done(self, deliveries: Sequence[Delivery]) -> None:
@@ -95,7 +103,7 @@ class KafkaSource:
 
     async def bury(self, deliveries: Sequence[Delivery], reason: str) -> None:
         # Those of partitions that went to others are theirs to bury.
-        ours = [delivery for delivery in deliveries if self._lane(delivery)]
+        ours = [delivery for delivery in deliveries if self._by_lane([delivery])]
         while ours:
             try:
                 await self._sender.send([dead_record(self._group, delivery, reason) for delivery in ours])
@@ -123,18 +131,15 @@ class KafkaSource:
     def arrived(self, runs: Sequence[Run]) -> None:
         unwanted = 0
         for run in runs:
-            lane, deliveries = run.lane, run.deliveries
-            if self._lanes.get(lane.name) is not lane or run.epoch != lane.epoch:
-                unwanted += len(deliveries)
+            if not self._is_ours(run.lane) or run.epoch != run.lane.epoch:
+                unwanted += len(run.offsets)
                 continue
-            lane.arrive(run.offsets, run.seen)
-            if lane.attempts:
-                deliveries = [
-                    msgspec.structs.replace(delivery, attempt=lane.attempts.get(offset, 1))
-                    for delivery, offset in zip(deliveries, run.offsets, strict=True)
-                ]
-            self._ready.extend(deliveries)
-            if not deliveries:
+            run.lane.arrive(run.offsets, run.seen)
+            if run.lane.attempts:
+                self._ready.extend(_counted(run))
+            elif run.offsets:
+                self._ready.append(run)
+            else:
                 self._reader.free(0)  # what was filtered out is done
         if unwanted:
             self._reader.free(unwanted)
@@ -149,7 +154,7 @@ class KafkaSource:
     def gone(self, lanes: Sequence[Lane]) -> None:
         freed = self._put_back(lanes)
         for lane in lanes:
-            if self._lanes.get(lane.name) is lane:
+            if self._is_ours(lane):
                 del self._lanes[lane.name]
             freed += len(lane.pending)
         self._release(freed)
@@ -161,30 +166,30 @@ class KafkaSource:
 
     # How it is done.
 
-    def _lane(self, delivery: Delivery) -> Lane | None:
-        return self._lanes.get(delivery.position.rpartition("/")[0])
+    def _is_ours(self, lane: Lane) -> bool:
+        return self._lanes.get(lane.name) is lane
 
-    def _by_lane(self, deliveries: Iterable[Delivery]) -> dict[Lane, list[int]]:
+    def _by_lane(self, deliveries: Sequence[Delivery]) -> dict[Lane, list[int]]:
+        """Where those of them are whose partitions did not go to others."""
         found: dict[Lane, list[int]] = defaultdict(list)
-        for delivery in deliveries:
-            place, _, offset = delivery.position.rpartition("/")
-            if (lane := self._lanes.get(place)) is not None:
-                found[lane].append(int(offset))
+        out = [run for run in self._out if self._is_ours(run.lane)]
+        if len(deliveries) == sum(len(run.offsets) for run in self._out):  # all that was handed out, as nearly always
+            for run in out:
+                found[run.lane] += run.offsets
+            return found
+        wanted = {delivery.position for delivery in deliveries}
+        for run in out:
+            for delivery, offset in zip(run.deliveries, run.offsets, strict=True):
+                if delivery.position in wanted:
+                    found[run.lane].append(offset)
         return found
 
     def _put_back(self, lanes: Iterable[Lane]) -> int:
         """Hand out nothing of these lanes that was not handed out yet. How many that were."""
-        names = {lane.name for lane in lanes}
-        kept: deque[Delivery] = deque()
-        dropped: dict[str, list[int]] = defaultdict(list)
-        for delivery in self._ready:
-            name = delivery.position.rpartition("/")[0]
-            if name in names:
-                dropped[name].append(offset_of(delivery))
-            else:
-                kept.append(delivery)
-        self._ready = kept
-        return sum(self._lanes[name].drop(offsets) for name, offsets in dropped.items())
+        these = set(lanes)
+        dropped = [run for run in self._ready if run.lane in these]
+        self._ready = deque(run for run in self._ready if run.lane not in these)
+        return sum(run.lane.drop(run.offsets) for run in dropped)
 
     def _release(self, freed: int) -> None:
         self._reader.free(freed)
@@ -195,3 +200,10 @@ class KafkaSource:
             else:
                 released.set()
         self._leaving = still
+
+
+def _counted(run: Run) -> Iterator[Run]:
+    """Each for itself, with the attempt that it is."""
+    for delivery, offset in zip(run.deliveries, run.offsets, strict=True):
+        attempt = run.lane.attempts.get(offset, 1)
+        yield Run(run.lane, [msgspec.structs.replace(delivery, attempt=attempt)], [offset])

@@ -11,7 +11,7 @@ What others produced has no id; its place is one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from weft.bus.base import Delivery, Message
 from weft.bus.subscription import REASON
@@ -59,8 +59,8 @@ def delivery(raw: Raw, topic: str, place: str, offset: int) -> Delivery:
     headers: dict[str, str] = {}
     given = ""
     # The driver's types say that it might be otherwise; on messages that were read it is not.
-    for name, value in cast("list[tuple[str, bytes | None]]", raw.headers() or ()):
-        text = value.decode(errors="replace") if value else ""
+    for name, value in raw.headers() or ():  # type: ignore[str-unpack]
+        text = value.decode("utf-8", "replace") if value else ""  # type: ignore[union-attr]
         if name == _ID:
             given = text
         elif name == _TOPIC:
@@ -72,7 +72,7 @@ def delivery(raw: Raw, topic: str, place: str, offset: int) -> Delivery:
     return Delivery(
         topic=topic,
         payload=raw.value() or b"",
-        key=key.decode(errors="replace") if key else "",
+        key=key.decode("utf-8", "replace") if key else "",
         headers=headers,
         id=given or position,
         position=position,
