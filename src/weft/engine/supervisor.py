@@ -30,6 +30,7 @@ _SEED_BATCH = 1000
 _SEED_SECONDS = 0.5
 _WATCH_SECONDS = 0.5
 _LINGER_SECONDS = 0.2
+HANDED_ON = "handed on"
 
 
 class Crew(Protocol):
@@ -56,12 +57,15 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 class Supervisor:
-    """Runs one crawl to its end."""
+    """Runs one crawl to its end, or for as long as it is this one's turn (:meth:`hand_on`).
+
+    ``spent`` are the seconds that others before it had, of the time that the crawl may take.
+    """
 
     def __init__(
         self, *, start: AsyncIterator[Request], crew: Crew, frontier: Frontier, ledger: Ledger, drain: Drain,
         limits: Limits, clock: Clock, feed: Feed | None = None, stay: bool = False,
-        intake: Intake | None = None, events: Events | None = None,
+        intake: Intake | None = None, events: Events | None = None, spent: float = 0.0,
     ) -> None:  # fmt: skip
         self._start = start
         self._crew = crew
@@ -74,10 +78,11 @@ class Supervisor:
         self._stay = stay
         self._intake = intake
         self._events = events
+        self._spent = spent
         self._told = ""
         self._called = asyncio.Event()
         self._stop_reason = ""
-        self._limited = self._stopped = False
+        self._limited = self._stopped = self._handing_on = False
         self._going = asyncio.Event()
         self._output_over = asyncio.Event()
 
@@ -93,15 +98,21 @@ class Supervisor:
         """The outputs that others write, and who does. They are taken over when the others are gone."""
         return self._drain.elsewhere
 
-    async def run(self) -> Ending:
-        """:raises WeftError: the store, an output or the start can't be used; the crawl can be resumed."""
+    async def run(self, *, going_on: bool = False) -> Ending:
+        """``going_on``: another handed the crawl on; what was asked of it in between, a pause or a stop, still holds.
+
+        :raises WeftError: the store, an output or the start can't be used; the crawl can be resumed.
+        """
         fed = "yes" if self._intake is not None else ""
-        await self._ledger.note(state=State.RUNNING, reason="", unattended="", fed=fed)
+        asked = (await self._ledger.facts()).get("state") if going_on else None
+        if asked not in (State.PAUSED, State.STOPPING, State.STOPPED):
+            await self._ledger.note(state=State.RUNNING, reason="")
+        await self._ledger.note(unattended="", fed=fed)
         if self._intake is not None:
             # Until it is known that no limit is reached.
             self._intake.pause()
             self._intake.seeding = True
-        self._tell(State.RUNNING)
+        self._tell(asked or State.RUNNING)
         helpers = (self._seed(), self._watch(), self._take_in(), self._drain.run(self._output_over))
         tasks = [asyncio.create_task(each) for each in helpers]
         crew = asyncio.create_task(self._crew.run())
@@ -139,6 +150,12 @@ class Supervisor:
     def drain(self, reason: str) -> None:
         """Let the crew finish what is in flight."""
         self._stop_reason = self._stop_reason or reason
+        self._let_in(False)
+        self._crew.drain()
+
+    def hand_on(self) -> None:
+        """Let the crew finish what is in flight, and leave the crawl as it is: running, for another to go on with."""
+        self._handing_on = True
         self._let_in(False)
         self._crew.drain()
 
@@ -198,13 +215,15 @@ class Supervisor:
                 raise self._drain.errors[0]
             facts = await self._ledger.facts()
             await self._heed(facts)
-            reached = self._limits.reached(await self._frontier.counts(), self._clock.monotonic() - began)
+            seconds = self._spent + self._clock.monotonic() - began
+            reached = self._limits.reached(await self._frontier.counts(), seconds)
             if reached:
                 self._limited = True
                 await self._ledger.note(state=State.STOPPING, reason=reached)
                 self.drain(reached)
                 return
-            self._let_in(facts.get("state") == State.RUNNING and not self._stop_reason)
+            ending = self._stop_reason or self._handing_on
+            self._let_in(facts.get("state") == State.RUNNING and not ending)
             await called(self._called, _WATCH_SECONDS)
             self._called.clear()
 
@@ -226,6 +245,10 @@ class Supervisor:
         if facts.get("state") in (State.STOPPING, State.STOPPED):
             self._stop_reason = self._stop_reason or facts.get("reason", "")
         ending = await self._judge()
+        if ending.state is State.RUNNING:
+            await self._drain.finish(False)
+            await self._ledger.note(fed="")
+            return ending
         if ending.state is not State.FINISHED:
             await self._await_others()
         await self._drain.finish(ending.state.ended)
@@ -256,4 +279,6 @@ class Supervisor:
             return Ending(State.FINISHED)
         if self._limited or self._limits.reached(counts, 0):
             return Ending(State.LIMITED, self._stop_reason or self._limits.reached(counts, 0) or "")
+        if self._handing_on and not self._stop_reason:
+            return Ending(State.RUNNING, HANDED_ON)
         return Ending(State.STOPPED, self._stop_reason)
