@@ -1,0 +1,137 @@
+"""The stores of schedules: the contract on each, and what is their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from weft.errors import ConfigError, StoreError
+from weft.jobs.schedules.base import Begun, Mark
+from weft.jobs.schedules.entry import State
+from weft.jobs.schedules.opening import store_for
+from weft.jobs.schedules.sqlite import SqliteStore
+from weft.testing.clock import FakeClock
+from weft.testing.schedule_contract import LONG, NOW, ScheduleContract, Stores, entry
+from weft.testing.servers import RedisServer
+
+
+class TestRedis(ScheduleContract):
+    @pytest.fixture
+    def stores(self, redis_url: str) -> Iterator[Stores]:
+        name = f"test-{uuid.uuid4().hex}"
+        made = []
+
+        def opened() -> object:
+            made.append(store_for(redis_url, name))
+            return made[-1]
+
+        yield opened  # type: ignore[misc]
+        for store in made:
+            store.close()
+        with redis.Redis.from_url(redis_url) as client:
+            for key in client.scan_iter(f"weft:{{{name}}}:*"):
+                client.delete(key)
+
+
+class TestSqlite(ScheduleContract):
+    @pytest.fixture
+    def stores(self, tmp_path: Path) -> Iterator[Stores]:
+        made = []
+
+        def opened() -> object:
+            made.append(store_for("sqlite:below/schedules.db", "any", tmp_path))
+            return made[-1]
+
+        yield opened  # type: ignore[misc]
+        for store in made:
+            store.close()
+
+
+def test_apps_on_one_redis_keep_apart(redis_url: str) -> None:
+    one, other = (store_for(redis_url, f"test-{uuid.uuid4().hex}") for _ in range(2))
+    one.put(entry(), State(next=NOW))
+    assert other.entries() == []
+    one.remove("minutely")
+    one.close()
+    other.close()
+
+
+def test_a_socket_is_written_as_celery_does() -> None:
+    with RedisServer("redis", unix=True) as server:
+        path = server.url.removeprefix("redis+unix://").partition("?")[0]
+        store = store_for(f"redis+socket://{path}?virtual_host=2", "app")
+        store.put(entry(), State(next=NOW))
+        store.close()
+        with redis.Redis(unix_socket_path=str(path), db=2) as client:
+            assert client.hkeys("weft:{app}:jobs:entries") == [b"minutely"]
+
+
+def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
+    store = store_for("redis://:secret@127.0.0.1:1/0", "app")
+    with pytest.raises(StoreError, match=r"redis://:\*\*\*@127\.0\.0\.1:1/0") as caught:
+        store.entries()
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["amqp://127.0.0.1", "sqlite:", "nonsense"])
+def test_nothing_else_is_a_store(url: str) -> None:
+    with pytest.raises(ConfigError, match="schedules can't be kept at"):
+        store_for(url, "app")
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / "s.db").write_text("x" * 5000)
+    with pytest.raises(StoreError, match=r"s\.db can't be used"):
+        store_for("sqlite:s.db", "app", tmp_path).entries()
+
+
+def test_a_clock_that_is_set_back_holds_up_nothing(tmp_path: Path) -> None:
+    """What was held by the clock before would otherwise be held for as long as the clock went back."""
+    early, late = FakeClock(), FakeClock(FakeClock().time() + 3600)
+    after, before = (SqliteStore(tmp_path / "s.db", clock.time) for clock in (early, late))
+    token = before.lead("a", LONG)
+    assert before.begin("f", "a", LONG, alone="minutely") is Begun.NOW
+    assert token is not None
+    assert after.lead("b", LONG) == token + 1
+    assert after.begin("f", "b", LONG, alone="minutely") is Begun.NOW
+    for store in (after, before):
+        store.close()
+
+
+def test_leases_run_out_to_the_moment(tmp_path: Path) -> None:
+    clock = FakeClock()
+    store = SqliteStore(tmp_path / "s.db", clock.time)
+    store.lead("a", 5.0)
+    store.begin("f", "a", 5.0)
+    clock.advance(4.875)
+    assert store.lead("b", 5.0) is None
+    assert store.marks(["f"]) == [Mark.RUNNING]
+    clock.advance(0.125)
+    assert store.lead("b", 5.0) == 2
+    assert store.marks(["f"]) == [Mark.LAPSED]
+    store.close()
+
+
+def test_many_processes_open_a_new_file_at_once(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from weft.jobs.schedules.sqlite import SqliteStore\n"
+        "sys.stdin.readline()\n"
+        "store = SqliteStore(Path(sys.argv[1]))\n"
+        "print(store.lead(sys.argv[2], 60.0))"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "s.db")]
+    running = [
+        subprocess.Popen([*command, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for number in range(4)
+    ]
+    for process in running:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    assert sorted(process.communicate()[0].strip() for process in running) == ["1", "None", "None", "None"]
