@@ -33,9 +33,13 @@ test: setup  ## all tests
 
 SEEDS ?= 5
 FIRST ?= 1
+ROUNDS ?= 20
 
-nemesis: setup  ## crawls by fleets of which everything is killed: SEEDS=n, from FIRST=k on
+nemesis: setup  ## crawls, jobs and schedules of which everything is killed: SEEDS=n, from FIRST=k on; ROUNDS=n of jobs
 	$(BIN)/python -m weft.testing.nemesis --seeds $(SEEDS) --first $(FIRST) $(if $(REPORT),--report $(REPORT))
+	$(BIN)/python -m weft.testing.nemesis.crawl_jobs --rounds $(ROUNDS)
+	$(BIN)/python -m weft.testing.nemesis.beats --rounds $(ROUNDS)
+	$(BIN)/python -m weft.testing.nemesis.beats --rounds $(ROUNDS) --broker rabbitmq
 
 $(PEERS)/.ready: $(READY) tools/bench $(wildcard bench/side_by_side/peers.txt bench/side_by_side/jobs/colly/*)
 	tools/bench $(PYTHON) $(PEERS)

@@ -23,6 +23,8 @@ FILE = "weft.toml"
 ENVIRONMENT = "WEFT_"
 FRONTIER_VARIABLE = ENVIRONMENT + "FRONTIER"
 BUS_VARIABLE = ENVIRONMENT + "BUS"
+# Tables of weft.toml that are not about a crawl, and are read by others.
+OTHER_TABLES = frozenset({"jobs"})
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -114,7 +116,7 @@ def load(
     file = folder / FILE
     for source, values in (
         ("the spider", spider or {}),
-        (str(file), _read(file)),
+        (str(file), {name: value for name, value in _read(file).items() if name not in OTHER_TABLES}),
         ("the environment", _from_environment(environment)),
         ("-s", flags or {}),
     ):

@@ -9,9 +9,9 @@ from tests.cli.conftest import Weft
 
 COMMANDS = [
     "new", "crawl", "worker", "status", "top", "why", "push", "pause", "resume", "stop", "rate", "retry", "export",
-    "move", "shell", "fetch", "demo", "bus",
+    "move", "shell", "fetch", "demo", "up", "down", "bus", "jobs", "schedule",
 ]  # fmt: skip
-HEAVY = "asyncio, msgspec, rich, uvloop, pyreqwest, selectolax, sqlite3, weft.assembly, weft.spider"
+HEAVY = "asyncio, celery, msgspec, rich, uvloop, pyreqwest, selectolax, sqlite3, weft.assembly, weft.spider"
 
 
 def test_help_lists_all_commands_in_order(weft: Weft) -> None:

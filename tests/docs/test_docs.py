@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 import typer.main
 
@@ -36,6 +37,7 @@ from tests.docs.blocks import (
 from weft import config
 from weft.cli.app import app
 from weft.cli.options import pairs
+from weft.jobs.settings import JobSettings
 from weft.spider.load import load_spider
 from weft.testing.crawls import crawl
 from weft.testing.site import Site, SiteProcess
@@ -85,7 +87,9 @@ def _look(block: Block) -> None:
                 for words in weft_words(command.line):
                     _parse(words)
         case "toml":
-            config.load(tomllib.loads(block.text), {}, folder=Path("nowhere"), environment={})
+            table = tomllib.loads(block.text)
+            msgspec.convert(table.pop("jobs", {}), JobSettings)
+            config.load(table, {}, folder=Path("nowhere"), environment={})
 
 
 def _parse(words: list[str]) -> None:
@@ -94,6 +98,8 @@ def _parse(words: list[str]) -> None:
         return
     command, name, rest = _group(), "weft", words
     while hasattr(command, "commands"):
+        if rest[:1] == ["-A"]:  # the only option of a group
+            rest = rest[2:]
         assert rest, f"{name} needs a command"
         assert rest[0] in command.commands, f"there is no command {name} {rest[0]}"
         command, name, rest = command.commands[rest[0]], f"{name} {rest[0]}", rest[1:]

@@ -67,7 +67,7 @@ def test_every_setting_is_there_with_its_default() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_there_with_its_options(name: str) -> None:
     text = section(read("reference/command-line.md"), f"## weft {name}")
-    shown = {option for row in rows(text) for option in re.findall(r"(?<![\w-])--?[a-z][a-z-]*", row)}
+    shown = {option for row in rows(text) for option in re.findall(r"(?<![\w-])--?[a-zA-Z][a-z-]*", row)}
     params = [each for each in COMMANDS[name].params if each.param_type_name == "option" and not each.hidden]
     assert shown == {option for each in params for option in each.opts if option != "--help"}
     usage = text.strip().splitlines()[0]

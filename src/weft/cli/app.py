@@ -8,8 +8,10 @@ from weft.cli import (
     bus,
     crawl,
     demo,
+    down,
     export,
     fetch,
+    jobs,
     move,
     new,
     pause,
@@ -17,10 +19,12 @@ from weft.cli import (
     rate,
     resume,
     retry,
+    schedule,
     shell,
     status,
     stop,
     top,
+    up,
     why,
     worker,
 )
@@ -67,3 +71,7 @@ app.command("shell", cls=CurlCommand)(shell.shell)
 app.command("fetch", cls=CurlCommand)(fetch.fetch)
 app.command("demo")(demo.demo)
 app.add_typer(bus.bus, name="bus")
+app.add_typer(jobs.jobs, name="jobs")
+app.add_typer(schedule.schedule, name="schedule")
+app.command("up")(up.up)
+app.command("down")(down.down)

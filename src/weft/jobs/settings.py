@@ -1,0 +1,144 @@
+"""The table ``[jobs]`` of ``weft.toml``.
+
+defaults < ``weft.toml`` < environment (``WEFT_JOBS_BROKER=redis://…``)
+
+These are the few settings that a user of jobs has to think about. Celery's own two hundred can all be given too, in
+``[jobs.celery]``, by their new or their old names.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from weft.config import ENVIRONMENT, FILE
+from weft.drivers.urls import masked
+from weft.errors import ConfigError
+
+TABLE = "jobs"
+VARIABLE = ENVIRONMENT + "JOBS_"
+_REDIS = ("redis", "rediss", "redis+socket")
+_RABBITMQ = ("amqp", "amqps", "pyamqp")
+
+
+class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything about jobs that can be set."""
+
+    # Where messages and results are; without a broker, a private server below the folder
+    broker: str = ""
+    backend: str = ""
+    name: str = "weft"
+
+    # What workers know, and which of it they take from where
+    include: tuple[str, ...] = ()
+    queue: str = "weft"
+    queue_type: Literal["classic", "quorum"] = "classic"
+    routes: dict[str, Any] = {}
+
+    # Times
+    timezone: str = "UTC"
+    result_seconds: float = 86400.0
+    visibility_seconds: float = 300.0
+    slice_seconds: float = 60.0
+
+    # Recurring starts
+    schedules: str = ""
+    schedule: dict[str, dict[str, Any]] = {}
+
+    # Handed on as they are
+    flower: dict[str, Any] = {}
+    celery: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if self.broker and not kind_of(self.broker):
+            raise ConfigError(
+                f"jobs.broker: {masked(self.broker)} is no broker for jobs; give redis://…, rediss://…, "
+                "redis+socket:///path or amqp://…"
+            )
+        if min(self.result_seconds, self.visibility_seconds, self.slice_seconds) <= 0:
+            raise ConfigError("jobs: result_seconds, visibility_seconds and slice_seconds are more than 0")
+        if self.slice_seconds > self.visibility_seconds / 2:
+            raise ConfigError(
+                f"jobs: slice_seconds={self.slice_seconds:g} must be at most half of "
+                f"visibility_seconds={self.visibility_seconds:g}: a slice must be over before its message is handed "
+                "out again"
+            )
+        if not (self.name and self.queue):
+            raise ConfigError("jobs: name and queue can't be empty")
+        try:
+            ZoneInfo(self.timezone)
+        except (KeyError, ValueError, OSError) as error:
+            raise ConfigError(f"jobs.timezone: there is no time zone {self.timezone!r}") from error
+
+
+def kind_of(url: str) -> Literal["redis", "rabbitmq", ""]:
+    """What a broker's URL leads to; "" where it is neither of the two."""
+    scheme = url.partition("://")[0] if "://" in url else ""
+    return "redis" if scheme in _REDIS else "rabbitmq" if scheme in _RABBITMQ else ""
+
+
+def management_of(url: str) -> str:
+    """Where RabbitMQ's management API is, by the option ``management`` of its URL, as the bus takes it too."""
+    return dict(parse_qsl(urlsplit(url).query)).get("management", "") if kind_of(url) == "rabbitmq" else ""
+
+
+def without_management(url: str) -> str:
+    """The URL as Celery takes it: it knows no such option."""
+    if not management_of(url):
+        return url
+    parts = urlsplit(url)
+    rest = [pair for pair in parse_qsl(parts.query) if pair[0] != "management"]
+    return urlunsplit(parts._replace(query=urlencode(rest)))
+
+
+def load(folder: Path = Path(), environment: Mapping[str, str] = os.environ) -> JobSettings:
+    """Settings from all sources.
+
+    :raises ConfigError: names the source, the setting and what was expected.
+    """
+    file = folder / FILE
+    table = _read(file).get(TABLE, {})
+    if not isinstance(table, dict):
+        raise ConfigError(f"{file}: jobs is a table: write [jobs], and its settings below")
+    merged = {name: _convert(f"{file}: jobs.{name}", name, value) for name, value in table.items()}
+    for name in _TYPES:
+        variable = VARIABLE + name.upper()
+        if variable in environment:
+            merged[name] = _convert(variable, name, environment[variable])
+    return JobSettings(**merged)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{file} can't be read: {error}") from error
+
+
+def _convert(source: str, name: str, value: Any) -> Any:
+    if name not in _TYPES:
+        close = difflib.get_close_matches(name, _TYPES, n=1)
+        raise ConfigError(f"{source}: there is no such setting" + (f"; did you mean {close[0]!r}?" if close else ""))
+    expected = _TYPES[name]
+    if isinstance(value, str) and expected == tuple[str, ...]:
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    try:
+        if isinstance(value, str) and typing.get_origin(expected) is dict:
+            return msgspec.json.decode(value, type=expected)
+        return msgspec.convert(value, expected, strict=False)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{source} = {masked(str(value))}: {error}") from error
+
+
+_TYPES: dict[str, Any] = {field.name: field.type for field in msgspec.structs.fields(JobSettings)}

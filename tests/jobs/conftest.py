@@ -1,0 +1,159 @@
+"""Folders with workers: real ones, as processes, on the broker that a test is about.
+
+A folder serves all tests of a module. Its queues and its name are its own, so that folders may share a broker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from shutil import copyfile
+from typing import Any
+
+import kombu.pools
+import pytest
+from celery.canvas import Signature
+
+from weft.jobs import App
+from weft.jobs import settings as job_settings
+
+TASKS = Path(__file__).with_name("sample_tasks.py")
+PATIENCE = 30.0
+
+
+class Workshop:
+    """A folder with ``weft.toml`` and ``tasks.py``, the app of it, and its processes."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.folder = folder
+        self.name = f"t{uuid.uuid4().hex[:10]}"
+        copyfile(TASKS, folder / "tasks.py")
+        self.configure(**settings)
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def configure(self, **settings: Any) -> None:
+        """Write ``weft.toml``, and make the app anew."""
+        table = {"include": ["tasks.py"], "name": self.name, "queue": self.name, **settings}
+        (self.folder / "weft.toml").write_text("[jobs]\n" + "".join(f"{k} = {_toml(v)}\n" for k, v in table.items()))
+        self.app = App(job_settings.load(self.folder, {}), self.folder, set_as_current=False)
+
+    def task(self, name: str, *args: Any, **kwargs: Any) -> Signature:
+        """A task of ``tasks.py``, with its arguments."""
+        found: Signature = self.app.signature(f"tasks.{name}", args, kwargs)
+        return found
+
+    def run(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """What a task returns."""
+        return self.get(self.task(name, *args, **kwargs).apply_async())
+
+    def get(self, result: Any) -> Any:
+        return result.get(timeout=PATIENCE)
+
+    def weft(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """A command in the folder, to its end."""
+        return subprocess.run(
+            [sys.executable, "-m", "weft", *words],
+            cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE, check=False,
+            env=_environment(environment),
+        )  # fmt: skip
+
+    def start(self, *words: str, until: str = "", **environment: str) -> subprocess.Popen[bytes]:
+        """A command in the folder, until the workshop is closed; ``until`` is waited for in its output."""
+        log = self.folder / f"log{len(self._processes)}"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "weft", *words],
+                cwd=self.folder, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+                env=_environment(environment),
+            )  # fmt: skip
+        self._processes.append(process)
+        wait_until(lambda: process.poll() is not None or until in log.read_text(), f"{words} says {until!r}")
+        assert process.poll() is None, log.read_text()
+        return process
+
+    def worker(self, *words: str) -> subprocess.Popen[bytes]:
+        """A worker that is ready."""
+        name = f"w{len(self._processes)}-{self.name}@here"
+        return self.start("jobs", "worker", "-l", "INFO", "-n", name, *words, until=" ready.")
+
+    def log(self, number: int = 0) -> str:
+        return (self.folder / f"log{number}").read_text()
+
+    def notes(self) -> list[str]:
+        """What tasks have noted so far."""
+        file = self.folder / "notes"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def until_noted(self, word: str) -> None:
+        wait_until(lambda: word in self.notes(), f"a task notes {word!r}")
+
+    def close(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        if backend := getattr(self.app._local, "backend", None):
+            # The broker may be gone.
+            with contextlib.suppress(OSError):
+                if consumer := getattr(backend, "result_consumer", None):
+                    consumer.stop()
+                if "client" in backend.__dict__:
+                    backend.client.close()
+        self.app.close()
+
+
+def wait_until(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
+    """Look again and again, until it is so."""
+    deadline = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.02)
+
+
+def _environment(more: dict[str, str]) -> dict[str, str]:
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("WEFT_", "CELERY_", "FLOWER_"))}
+    return inherited | more
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + "}"
+    return json.dumps(value)
+
+
+MakeWorkshop = Callable[..., Any]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _connections() -> Iterator[None]:
+    """Kombu keeps its connections in pools by their URLs, for all apps of a process."""
+    yield
+    kombu.pools.reset()
+
+
+@pytest.fixture(scope="module")
+def workshops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MakeWorkshop]:
+    """Makes workshops; their processes end with the module."""
+    made: list[Workshop] = []
+
+    def make(**settings: Any) -> Workshop:
+        made.append(Workshop(tmp_path_factory.mktemp("jobs"), **settings))
+        return made[-1]
+
+    yield make
+    for workshop in made:
+        workshop.close()
+
+
+@pytest.fixture(scope="module", params=["redis", "rabbitmq"])
+def broker(request: pytest.FixtureRequest) -> str:
+    """The URL of each broker in turn."""
+    return str(request.getfixturevalue(f"{request.param}_url"))

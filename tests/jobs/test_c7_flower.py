@@ -1,0 +1,117 @@
+"""C7: Flower shows the app's workers, tasks and queues, on every broker; on loopback, behind a password."""
+
+from __future__ import annotations
+
+import base64
+import json
+import stat
+import urllib.request
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+
+import pytest
+
+from tests.jobs.conftest import MakeWorkshop, Workshop, wait_until
+from weft.cli.jobs_flower import USER, words_for
+from weft.errors import ConfigError
+from weft.testing.servers.ports import Port
+
+
+class Flower:
+    def __init__(self, shop: Workshop) -> None:
+        self.shop = shop
+        port = Port()
+        self.port = port.number
+        port.release()
+        shop.start("jobs", "flower", f"--port={self.port}", "--inspect_timeout=3000")
+        wait_until(self._answers, "Flower answers")
+
+    def ask(self, path: str, body: Any = None, password: str | None = None) -> Any:
+        password = (
+            (self.shop.folder / ".weft/jobs/flower-password").read_text().strip() if password is None else password
+        )
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}", method="POST" if body is not None else "GET"
+        )
+        login = base64.b64encode(f"{USER}:{password}".encode()).decode()
+        request.add_header("Authorization", f"Basic {login}")
+        data = None if body is None else json.dumps(body).encode()
+        with urllib.request.urlopen(request, data, timeout=20) as answer:
+            text = answer.read()
+        return json.loads(text) if text.startswith(b"{") else text
+
+    def _answers(self) -> bool:
+        try:
+            self.ask("/healthcheck")
+        except (URLError, FileNotFoundError):
+            return False
+        return True
+
+
+@pytest.fixture(scope="module", params=["embedded", "redis", "rabbitmq"])
+def flower(request: pytest.FixtureRequest, workshops: MakeWorkshop) -> Flower:
+    settings = {} if request.param == "embedded" else {"broker": request.getfixturevalue(f"{request.param}_url")}
+    shop = workshops(**settings)
+    shop.worker("-c", "1")
+    return Flower(shop)
+
+
+def test_workers(flower: Flower) -> None:
+    worker = f"w0-{flower.shop.name}@here"
+
+    wait_until(lambda: worker in flower.ask("/api/workers?refresh=1"), "Flower knows the worker")
+    assert "tasks.add" in flower.ask("/api/workers?refresh=1")[worker]["registered"]
+
+
+def test_tasks(flower: Flower) -> None:
+    result = flower.shop.task("add", 1, 2).apply_async()
+    flower.shop.get(result)
+
+    wait_until(lambda: flower.ask("/api/tasks").get(result.id, {}).get("state") == "SUCCESS", "Flower knows the task")
+    assert flower.ask("/api/tasks")[result.id]["name"] == "tasks.add"
+
+
+def test_task_can_be_sent_by_the_api(flower: Flower) -> None:
+    flower.ask("/api/task/send-task/tasks.say", {"args": ["by Flower"]})
+
+    flower.shop.until_noted("by Flower")
+
+
+def test_queues(flower: Flower) -> None:
+    def queues() -> dict[str, int]:
+        found = flower.ask("/api/queues/length")["active_queues"]
+        return {queue["name"]: queue["messages"] for queue in found}
+
+    wait_until(lambda: flower.shop.name in queues(), "Flower knows the queue")
+
+
+def test_nobody_without_the_password(flower: Flower) -> None:
+    with pytest.raises(HTTPError, match="401"):
+        flower.ask("/api/workers", password="guess")
+    file = flower.shop.folder / ".weft/jobs/flower-password"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_open_address_without_a_password_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"open to everybody at 0\.0\.0\.0"):
+        words_for({}, ["--address=0.0.0.0"], {}, tmp_path)
+    with pytest.raises(ConfigError, match="open to everybody"):
+        words_for({"address": "0.0.0.0"}, [], {}, tmp_path)
+    with pytest.raises(ConfigError, match="open to everybody"):
+        words_for({}, [], {"FLOWER_ADDRESS": "0.0.0.0"}, tmp_path)
+
+
+def test_open_address_with_a_password(tmp_path: Path) -> None:
+    words = words_for({"basic_auth": ["a:b", "c:d"]}, ["--address=0.0.0.0", "--port=1"], {}, tmp_path)
+
+    assert words == ["--basic_auth=a:b,c:d", "--address=0.0.0.0", "--port=1", "--address=0.0.0.0"]
+    assert not list(tmp_path.iterdir()), "no password was made"
+
+
+def test_password_is_made_once(tmp_path: Path) -> None:
+    first, second = (words_for({}, [], {}, tmp_path) for _ in range(2))
+
+    assert first == second
+    assert first[0].startswith(f"--basic_auth={USER}:")
+    assert first[-1] == "--address=127.0.0.1"
