@@ -52,6 +52,7 @@ bench: setup $(PEERS)/.ready  ## Weft and other crawlers side by side, and all t
 	$(BIN)/python -m bench.polite --hosts 300 --delay 0.1
 	$(BIN)/python -m bench.start
 	$(BIN)/python -m bench.bus
+	$(BIN)/python -m bench.jobs
 	$(BIN)/python -m bench.frontier
 
 bench-quick: setup $(PEERS)/.ready  ## the same on a smaller site, within five minutes

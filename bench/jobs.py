@@ -4,7 +4,7 @@
 
 Each app has a worker of its own with two processes. A round sends tasks through one app and waits for all results, then
 through the other, the first of a round by turns. ``plain`` is Celery as it comes; ``alike`` has the settings of ours
-that do work for each task (states, acknowledgement, prefetch), so that what is left is the cost of our code.
+that do work for each task (states, confirms, priorities, prefetch), so that what is left is the cost of our code.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ _APPS = {
         "from celery import Celery\napp = Celery('alike', broker=BROKER, backend=BACKEND)\n"
         "app.conf.update(task_default_queue='alike', task_track_started=True, result_extended=True,"
         " worker_prefetch_multiplier=1)\n"
+        "if BROKER.startswith('amqp'):\n"
+        "    app.conf.update(broker_transport_options={'confirm_publish': True}, task_queue_max_priority=9)\n"
+        "else:\n"
+        "    app.conf.update(worker_disable_prefetch=True)\n"
     ),
     "weft": (
         "from weft.jobs import App, JobSettings\n"
