@@ -10,9 +10,8 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -22,6 +21,7 @@ import pytest
 from tests.cli.conftest import Weft
 from weft.jobs.embedded import Embedded
 from weft.testing.servers.ports import Port
+from weft.testing.waiting import wait_until
 
 _PATIENCE = 60.0
 TASKS = """
@@ -81,7 +81,11 @@ class Up:
 
     def wait_for(self, text: str, times: int = 1) -> None:
         """Until so many of its lines have the text."""
-        wait_until(lambda: sum(text in line for line in self.lines) >= times, lambda: f"{text!r} in {self.lines}")
+        wait_until(
+            lambda: sum(text in line for line in self.lines) >= times,
+            f"it says {text!r}",
+            said=lambda: "\n".join(self.lines),
+        )
 
     def child(self, word: str) -> psutil.Process:
         """The process that runs ``weft jobs WORD``."""
@@ -94,13 +98,6 @@ class Up:
         code = self.process.wait(_PATIENCE)
         self._reading.join()
         return code
-
-
-def wait_until(condition: Callable[[], object], what: Callable[[], str]) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.02)
 
 
 def weft_in(folder: Path, *words: str) -> str:
@@ -139,11 +136,11 @@ def test_all_that_jobs_need(folder: Path) -> None:
         up.wait_for("beat: Starting")
         assert weft_in(folder, "jobs", "call", "tasks.add", "-a", "[2, 3]", "--wait") == "5"
         # Flower asks the workers, and gives them a second to answer.
-        wait_until(lambda: len(flower_says(folder, "workers?refresh=1")) == 2, lambda: "Flower knows both workers")
+        wait_until(lambda: len(flower_says(folder, "workers?refresh=1")) == 2, "Flower knows both workers")
         server = Embedded(folder)
         up.process.send_signal(signal.SIGINT)
         assert up.end() == 0
-        wait_until(lambda: not server.is_running, lambda: "the server is gone")
+        wait_until(lambda: not server.is_running, "the server is gone")
     heads = {line.partition(" |")[0].rstrip() for line in up.lines}
     assert heads == {"up", "worker1", "worker2", "beat", "flower"}
 
@@ -161,7 +158,7 @@ def test_jobs_are_finished_first(folder: Path) -> None:
     with Up(folder, "--no-beat", "--no-flower", "-c", "1") as up:
         up.wait_for("ready.")
         weft_in(folder, "jobs", "call", "tasks.write", "-a", '["done", 2]')
-        wait_until((folder / "begun").exists, lambda: "the job begins")
+        wait_until((folder / "begun").exists, "the job begins")
         up.process.send_signal(signal.SIGINT)
         assert up.end() == 0
         assert (folder / "done").exists()
@@ -171,7 +168,7 @@ def test_once_more_stops_at_once(folder: Path) -> None:
     with Up(folder, "--no-beat", "--no-flower", "-c", "1") as up:
         up.wait_for("ready.")
         weft_in(folder, "jobs", "call", "tasks.write", "-a", '["done", 600]')
-        wait_until((folder / "begun").exists, lambda: "the job begins")
+        wait_until((folder / "begun").exists, "the job begins")
         worker = up.child("worker")
         everyone = [worker, *worker.children(recursive=True)]
         assert len(everyone) > 1
@@ -196,7 +193,7 @@ def test_schedules_are_kept(folder: Path) -> None:
     with Up(folder, "--no-flower", "-c", "1") as up:
         up.wait_for("ready.")
         weft_in(folder, "schedule", "add", "often", "--task", "tasks.write", "--every", "1", "--args", '["done", 0]')
-        wait_until((folder / "done").exists, lambda: f"the schedule's job is done: {up.lines}")
+        wait_until((folder / "done").exists, "the schedule's job is done", said=lambda: "\n".join(up.lines))
 
 
 def test_the_server_killed_comes_back(folder: Path) -> None:
@@ -233,7 +230,7 @@ def test_killed_it_takes_all_along(folder: Path) -> None:
         up.process.kill()
         psutil.wait_procs(everyone, _PATIENCE)
         assert [process for process in everyone if process.is_running()] == []
-        wait_until(lambda: not Embedded(folder).is_running, lambda: "the server is gone")
+        wait_until(lambda: not Embedded(folder).is_running, "the server is gone")
 
 
 def test_a_configured_broker_is_used(folder: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from celery.canvas import Signature
 
 from weft.jobs import App
 from weft.jobs import settings as job_settings
+from weft.testing.waiting import wait_until
 
 TASKS = Path(__file__).with_name("sample_tasks.py")
 PATIENCE = 30.0
@@ -108,14 +108,6 @@ class Workshop:
                 if "client" in backend.__dict__:
                     backend.client.close()
         self.app.close()
-
-
-def wait_until(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
-    """Look again and again, until it is so."""
-    deadline = time.monotonic() + patience
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.02)
 
 
 def _environment(more: dict[str, str]) -> dict[str, str]:

@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 import psutil
 from celery.result import AsyncResult
 
-from tests.jobs.conftest import Workshop, wait_until
+from tests.jobs.conftest import Workshop
 from weft.testing.site import SiteProcess, fetches
+from weft.testing.waiting import wait_until
 
 PATIENCE = 90.0
 SPIDER = """

@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -16,6 +15,7 @@ import psutil
 
 from weft.jobs.embedded import Embedded
 from weft.jobs.embedded.asking import ask
+from weft.testing.waiting import wait_until
 
 _PATIENCE = 30.0
 
@@ -73,13 +73,6 @@ def held(folder: Path) -> Iterator[User]:
     with User(folder) as user:
         user.held()
         yield user
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + _PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"it does not come to pass: {what}"
-        time.sleep(0.01)
 
 
 def told(server: Embedded, command: str) -> str:

@@ -12,10 +12,11 @@ from urllib.error import HTTPError, URLError
 
 import pytest
 
-from tests.jobs.conftest import MakeWorkshop, Workshop, wait_until
+from tests.jobs.conftest import MakeWorkshop, Workshop
 from weft.cli.jobs_flower import USER, words_for
 from weft.errors import ConfigError
 from weft.testing.servers.ports import Port
+from weft.testing.waiting import wait_until
 
 
 class Flower:

@@ -20,9 +20,9 @@ from tests.jobs.embedded_users import (
     kill,
     server_pid,
     told,
-    wait_until,
 )
 from weft.jobs.embedded import Embedded
+from weft.testing.waiting import wait_until
 
 
 @pytest.fixture

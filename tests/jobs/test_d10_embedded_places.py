@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.embedded_users import answers, held, told, wait_until
+from tests.jobs.embedded_users import answers, held, told
 from weft.cli.exits import exit_code
 from weft.errors import BusUnavailable, ConfigError, StoreError
 from weft.jobs.embedded import Embedded, programs
 from weft.jobs.embedded.asking import ask
 from weft.testing.servers.programs import redis_program
+from weft.testing.waiting import wait_until
 
 TASKS = """
 import celery

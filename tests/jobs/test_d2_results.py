@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from celery.exceptions import TimeoutError as TookTooLong
 
-from tests.jobs.conftest import PATIENCE, MakeWorkshop, Workshop, wait_until
+from tests.jobs.conftest import PATIENCE, MakeWorkshop, Workshop
+from weft.testing.waiting import wait_until
 
 
 @pytest.fixture(scope="module", params=["redis", "sqlite", "rpc"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.jobs.conftest import MakeWorkshop, Workshop, wait_until
+from tests.jobs.conftest import MakeWorkshop, Workshop
+from weft.testing.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

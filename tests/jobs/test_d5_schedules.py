@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.jobs.conftest import MakeWorkshop, Workshop, wait_until
+from tests.jobs.conftest import MakeWorkshop, Workshop
 from weft.jobs import App
 from weft.jobs.schedules import Entry, Every, store_of
 from weft.jobs.schedules.base import Keeper, Mark
 from weft.jobs.schedules.entry import Fire, fire
 from weft.jobs.schedules.sending import send
+from weft.testing.waiting import wait_until
 
 IN_CODE = """
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.jobs.conftest import MakeWorkshop, Workshop, wait_until
+from tests.jobs.conftest import MakeWorkshop, Workshop
 from weft.errors import ConfigError
 from weft.jobs import App, JobSettings
+from weft.testing.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

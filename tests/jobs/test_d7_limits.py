@@ -8,7 +8,8 @@ import time
 import pytest
 from celery.exceptions import SoftTimeLimitExceeded, TimeLimitExceeded
 
-from tests.jobs.conftest import MakeWorkshop, Workshop, wait_until
+from tests.jobs.conftest import MakeWorkshop, Workshop
+from weft.testing.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

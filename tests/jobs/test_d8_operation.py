@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.jobs.conftest import PATIENCE, MakeWorkshop, Workshop, wait_until
+from tests.jobs.conftest import PATIENCE, MakeWorkshop, Workshop
+from weft.testing.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

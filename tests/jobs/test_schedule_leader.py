@@ -24,8 +24,8 @@ from weft.jobs.schedules.scheduler import Leader, _Deposed
 from weft.jobs.schedules.sending import BrokerAway, send
 from weft.jobs.schedules.when import Every
 from weft.testing.clock import FakeClock
-from weft.testing.schedule_contract import until
 from weft.testing.servers import RedisServer
+from weft.testing.waiting import wait_until
 
 LONG = 600.0
 
@@ -307,7 +307,7 @@ class TestOverlap:
         beat.add(overlap="skip")
         beat.pass_(60)
         beat.store.begin(beat.ids[0], "worker", 0.001, alone="e")
-        until(lambda: beat.store.marks(beat.ids) == [Mark.LAPSED])
+        wait_until(lambda: beat.store.marks(beat.ids) == [Mark.LAPSED])
         beat.pass_(60)
         assert len(beat.sent) == 2
 

@@ -14,8 +14,8 @@ import redis
 from weft.errors import StoreError
 from weft.jobs import App, JobSettings
 from weft.jobs.schedules.scheduler import Scheduler
-from weft.testing.schedule_contract import until
 from weft.testing.servers import RedisServer
+from weft.testing.waiting import wait_until
 
 Beats = Callable[..., Scheduler]
 
@@ -73,7 +73,7 @@ def test_a_store_that_is_away_is_waited_for(tmp_path: Path, beats: Beats, caplog
         server.kill()
         assert [beat.tick() for _ in range(3)] == [1.0] * 3
         server.restart()
-        until(lambda: leads(beat) and "schedules go on" in caplog.text)
+        wait_until(lambda: leads(beat) and "schedules go on" in caplog.text)
         assert beat.store.entries()[0].state.next == next_due
     waits = [record.message for record in caplog.records if record.message.startswith("schedules wait: ")]
     assert len(set(waits)) == len(waits)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from weft.cli import jobs_call, jobs_flower, jobs_result, jobs_revoke
-from weft.cli.jobs_celery import Passed, hand_over
+from weft.cli.jobs_celery import Passed, choose_app, hand_over
 
 jobs = typer.Typer(
     help="Run tasks and crawls as jobs, on workers, now or by a schedule. Celery's own words and flags.",
@@ -20,18 +20,7 @@ jobs = typer.Typer(
 Words = Annotated[list[str] | None, typer.Argument(metavar="[CELERY'S OPTIONS]", show_default=False)]
 
 
-@jobs.callback()
-def _options(
-    ctx: typer.Context,
-    app: Annotated[
-        str,
-        typer.Option(
-            "-A", "--app", metavar="MODULE", show_default=False,
-            help="A module with an app of its own; the app of this folder without it.",
-        ),
-    ] = "",
-) -> None:  # fmt: skip
-    ctx.obj = {"app": app}
+jobs.callback()(choose_app)
 
 
 @jobs.command("worker", cls=Passed)

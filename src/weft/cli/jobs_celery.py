@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand
 
+from weft.cli.options import AppModule
 from weft.errors import BusRefused, BusUnavailable, ConfigError, WeftError
 
 if TYPE_CHECKING:
@@ -28,6 +29,11 @@ class Passed(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, ["--", *args])
+
+
+def choose_app(ctx: typer.Context, app: AppModule = "") -> None:
+    """The option of a group of commands; see :func:`app_of`."""
+    ctx.obj = {"app": app}
 
 
 def app_of(ctx: typer.Context) -> Celery:

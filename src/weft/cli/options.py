@@ -25,6 +25,13 @@ SettingFlags = Annotated[
 CrawlName = Annotated[
     str, typer.Option("--crawl", help="The crawl's name, instead of the spider's.", metavar="NAME", show_default=False)
 ]
+AppModule = Annotated[
+    str,
+    typer.Option(
+        "-A", "--app", metavar="MODULE", show_default=False,
+        help="A module with an app of its own; the app of this folder without it.",
+    ),
+]  # fmt: skip
 FrontierUrl = Annotated[
     str,
     typer.Option(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from weft.cli import (
@@ -15,6 +13,7 @@ from weft.cli import (
     schedule_rm,
     schedule_run,
 )
+from weft.cli.jobs_celery import choose_app
 
 schedule = typer.Typer(
     help="Have tasks and crawls run again and again. A beat starts them: weft jobs beat, or weft up.",
@@ -25,18 +24,7 @@ schedule = typer.Typer(
 )
 
 
-@schedule.callback()
-def _options(
-    ctx: typer.Context,
-    app: Annotated[
-        str,
-        typer.Option(
-            "-A", "--app", metavar="MODULE", show_default=False,
-            help="A module with an app of its own; the app of this folder without it.",
-        ),
-    ] = "",
-) -> None:  # fmt: skip
-    ctx.obj = {"app": app}
+schedule.callback()(choose_app)
 
 
 schedule.command("add")(schedule_add.add)

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from weft.cli.options import AppModule
+
 
 def up(
     workers: Annotated[int, typer.Option(help="Worker processes.", min=0)] = 1,
@@ -21,13 +23,7 @@ def up(
     level: Annotated[
         str, typer.Option("-l", "--loglevel", metavar="LEVEL", help="What they say: debug, info, warning, error.")
     ] = "info",
-    app: Annotated[
-        str,
-        typer.Option(
-            "-A", "--app", metavar="MODULE", show_default=False,
-            help="A module with an app of its own; the app of this folder without it.",
-        ),
-    ] = "",
+    app: AppModule = "",
 ) -> None:  # fmt: skip
     """Start workers, beat and Flower, and the private server if no broker is set. Ctrl-C ends them all."""
     if not (workers or beat or flower):

@@ -6,7 +6,6 @@ same, at first empty, store once more, as another process would.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -16,6 +15,7 @@ import pytest
 from weft.jobs.schedules.base import Begun, Keeper, Mark
 from weft.jobs.schedules.entry import Entry, State, fire, fresh
 from weft.jobs.schedules.when import Cron, Every, Solar
+from weft.testing.waiting import wait_until
 
 Stores = Callable[[], Keeper]
 
@@ -29,14 +29,6 @@ replace = msgspec.structs.replace
 
 def entry(name: str = "minutely", **more: object) -> Entry:
     return msgspec.convert({"name": name, "task": "t", "when": {"kind": "every", "seconds": 60.0}, **more}, Entry)
-
-
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Wait for it to come true."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come true"
-        time.sleep(0.01)
 
 
 class ScheduleContract:
@@ -142,7 +134,7 @@ class ScheduleContract:
     def test_leadership_runs_out(self, store: Keeper) -> None:
         first = store.lead("a", SHORT)
         assert store.lead("b", SHORT) is None
-        until(lambda: store.lead("b", LONG) is not None)
+        wait_until(lambda: store.lead("b", LONG) is not None)
         second = store.lead("b", LONG)
         assert first is not None
         assert second is not None
@@ -163,7 +155,7 @@ class ScheduleContract:
 
     def test_a_fire_whose_worker_died_runs_again(self, store: Keeper) -> None:
         assert store.begin("f", "a", SHORT) is Begun.NOW
-        until(lambda: store.marks(["f"]) == [Mark.LAPSED])
+        wait_until(lambda: store.marks(["f"]) == [Mark.LAPSED])
         assert store.begin("f", "b", LONG) is Begun.NOW
         assert not store.extend("f", "a", LONG)
         store.end("f", "a", LONG)
@@ -173,7 +165,7 @@ class ScheduleContract:
         store.begin("f", "a", SHORT, alone="minutely")
         assert store.extend("f", "a", LONG, alone="minutely")
         store.begin("g", "a", SHORT)
-        until(lambda: store.marks(["g"]) == [Mark.LAPSED])
+        wait_until(lambda: store.marks(["g"]) == [Mark.LAPSED])
         assert store.marks(["f"]) == [Mark.RUNNING]
         assert store.begin("h", "b", LONG, alone="minutely") is Begun.BUSY
 
@@ -206,7 +198,7 @@ class ScheduleContract:
             store.lead("a", LONG)
             return store.marks(["f"]) == [Mark.NONE]
 
-        until(forgotten)
+        wait_until(forgotten)
 
     def test_no_marks_are_asked_for(self, store: Keeper) -> None:
         assert store.marks([]) == []

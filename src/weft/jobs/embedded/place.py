@@ -28,10 +28,11 @@ from __future__ import annotations
 import os
 import random
 import secrets
-import socket
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
+
+from weft.drivers.ports import is_free
 
 Address = str | tuple[str, int]
 
@@ -88,7 +89,7 @@ class Place:
 
     def choose_port(self) -> None:
         """Choose one, where there is none yet or another program listens there."""
-        if self.has_socket or (self.port.exists() and _is_free(self._port()[0])):
+        if self.has_socket or (self.port.exists() and is_free(self._port()[0])):
             return
         self.port.unlink(missing_ok=True)
         self._port()
@@ -96,7 +97,7 @@ class Place:
     def _port(self) -> tuple[int, str]:
         if not self.port.exists():
             self.make()
-            port = next(port for port in iter(lambda: random.choice(_PORTS), 0) if _is_free(port))
+            port = next(port for port in iter(lambda: random.choice(_PORTS), 0) if is_free(port))
             draft = self.folder / f"port.{secrets.token_hex(8)}"
             draft.touch(0o600)
             draft.write_text(f"{port} {secrets.token_urlsafe(32)}\n")
@@ -109,13 +110,3 @@ class Place:
                 draft.unlink()
         port_word, password = self.port.read_text().split()
         return int(port_word), password
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True

@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 
 from weft.testing.servers import RabbitServer, RedisServer
+from weft.testing.waiting import wait_until
 
 _TASKS = """
 import time
@@ -36,7 +37,6 @@ def noted(self):
     with open("ran", "a") as file:
         file.write(f"{fire['due']} {self.request.id} {time.time()}\\n")
 """
-_PATIENCE = 60.0
 _EVERY = timedelta(seconds=1)
 _LEADS, _FOLLOWS = "this beat leads", "another beat leads"
 
@@ -152,12 +152,11 @@ class Beats:
         return self._log(self.worker).read_text().count("has run before")
 
     def wait_until(self, condition: Callable[[], object], what: str) -> None:
-        end = time.monotonic() + _PATIENCE
-        while not condition():
-            if time.monotonic() > end:
-                logs = "\n".join(f"--- {number}\n{self._log(number).read_text()[-3000:]}" for number in self.beats)
-                raise TimeoutError(f"waited in vain until {what}\n{logs}\n{self._log(self.worker).read_text()[-3000:]}")
-            time.sleep(0.01)
+        """As the function, with what beats and workers said."""
+        wait_until(condition, what, said=self._logs)
+
+    def _logs(self) -> str:
+        return "\n".join(f"--- {each}\n{self._log(each).read_text()[-3000:]}" for each in (*self.beats, self.worker))
 
     def close(self) -> None:
         for process in self._processes:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -26,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 from urllib.parse import urlsplit
@@ -38,13 +39,13 @@ from weft.jobs import App
 from weft.jobs import settings as job_settings
 from weft.testing.servers import RabbitServer, RedisServer
 from weft.testing.site import Site, SiteProcess, fetches
+from weft.testing.waiting import wait_until
 
 Kind = Literal["slice", "pool", "main", "worker", "broker"]
 Broker = Literal["redis", "rabbitmq"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 _PATIENCE_SECONDS: Final = 120.0
-_LOOK_SECONDS: Final = 0.02
 _AWAY_SECONDS: Final = 2.0
 _SLICE: Final = "weft.jobs.slices.child"
 _SPIDER: Final = """
@@ -102,7 +103,11 @@ class Folder:
                 command, cwd=self._folder, stdout=log, stderr=log, start_new_session=True, env=self._environment
             )
         self._workers.append(worker)
-        until(lambda: f"{name} ready." in self.log() or worker.poll() is not None, "the worker is ready")
+        wait_until(
+            lambda: f"{name} ready." in self.log() or worker.poll() is not None,
+            "the worker is ready",
+            _PATIENCE_SECONDS,
+        )
 
     def slices(self) -> list[psutil.Process]:
         """The processes of slices below the newest worker."""
@@ -110,7 +115,7 @@ class Folder:
 
     def kill(self, kind: Kind) -> set[str]:
         """Kill what the kind says; returns the pages that it had in hand. A slice must be at work."""
-        until(self._is_at_work, "a slice is at work")
+        wait_until(self._is_at_work, "a slice is at work", _PATIENCE_SECONDS)
         main = self.main
         below = main.children(recursive=True)
         slices = [each for each in below if _SLICE in _command(each)]
@@ -176,15 +181,15 @@ def run(plan: Plan) -> list[str]:
         result = folder.app.signature("weft.crawl", ("spider.py",), {"output": "out.jsonl"}).apply_async()
         held: Counter[str] = Counter()
         for number in range(1, plan.kills + 1):
-            wanted = number * plan.pages // (plan.kills + 2)
-            until(lambda wanted=wanted: len(site.records()) > wanted, "the crawl gets on", folder.log)  # type: ignore[misc]
+            gets_on = functools.partial(_has_seen, site, number * plan.pages // (plan.kills + 2))
+            wait_until(gets_on, "the crawl gets on", _PATIENCE_SECONDS, folder.log)
             if plan.kind == "broker":
                 server.kill()
                 time.sleep(_AWAY_SECONDS)
                 server.restart()
             else:
                 held.update(folder.kill(plan.kind))
-        until(lambda: _is_ready(result), "the job is done", folder.log)
+        wait_until(lambda: _is_ready(result), "the job is done", _PATIENCE_SECONDS, folder.log)
         return findings(plan, result.result, folder.rows(), _fetched(site), held)
 
 
@@ -202,16 +207,8 @@ def findings(plan: Plan, summary: object, rows: Counter[str], fetched: Counter[s
     return found
 
 
-def until(condition: Callable[[], object], what: str, said: Callable[[], str] = str) -> None:
-    """Look again and again.
-
-    :raises TimeoutError: in vain; with what the workers said.
-    """
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited in vain until {what}\n{said()}")
-        time.sleep(_LOOK_SECONDS)
+def _has_seen(site: SiteProcess, requests: int) -> bool:
+    return len(site.records()) > requests
 
 
 def _is_ready(result: Any) -> bool:

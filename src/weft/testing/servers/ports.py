@@ -6,10 +6,11 @@ import contextlib
 import fcntl
 import os
 import random
-import socket
 import tempfile
 from pathlib import Path
 from typing import Final
+
+from weft.drivers.ports import is_free
 
 # Below the ports that systems hand to outgoing connections (Linux: from 32768): from those, another connection could
 # take the port while its server is down, even one that tries to reach that very server and so meets itself.
@@ -34,7 +35,7 @@ class Port:
             self._lock = os.open(folder / str(self.number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _is_free(self.number) and _is_free(self.number + BUS):
+                if is_free(self.number) and is_free(self.number + BUS):
                     return
             os.close(self._lock)
 
@@ -43,13 +44,3 @@ class Port:
         lock, self._lock = self._lock, -1
         if lock >= 0:
             os.close(lock)
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
