@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+import typing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ def load(
     file = folder / FILE
     for source, values in (
         ("the spider", spider or {}),
-        (str(file), {name: value for name, value in _read(file).items() if name not in OTHER_TABLES}),
+        (str(file), {name: value for name, value in read_file(file).items() if name not in OTHER_TABLES}),
         ("the environment", _from_environment(environment)),
         ("-s", flags or {}),
     ):
@@ -140,11 +141,15 @@ def load_bus(*, folder: Path = Path(), environment: Mapping[str, str] = os.envir
 
 def _load_one(name: str, folder: Path, environment: Mapping[str, str]) -> str:
     file = folder / FILE
-    given = environment.get(ENVIRONMENT + name.upper(), _read(file).get(name, ""))
+    given = environment.get(ENVIRONMENT + name.upper(), read_file(file).get(name, ""))
     return str(_convert(str(file), name, given))
 
 
-def _read(file: Path) -> dict[str, Any]:
+def read_file(file: Path) -> dict[str, Any]:
+    """What is in ``weft.toml``; nothing if it is not there.
+
+    :raises ConfigError: it can't be read.
+    """
     try:
         return tomllib.loads(file.read_text())
     except FileNotFoundError:
@@ -165,15 +170,22 @@ def _convert(source: str, name: str, value: Any) -> Any:
     if name not in _TYPES:
         close = _closest(name)
         raise ConfigError(f"{source}: there is no setting {name!r}" + (f"; did you mean {close!r}?" if close else ""))
-    expected = _TYPES[name]
-    if isinstance(value, str) and expected == tuple[str, ...]:
-        value = [part.strip() for part in value.split(",") if part.strip()]
     try:
-        if isinstance(value, str) and expected == dict[str, str]:
-            return msgspec.json.decode(value, type=expected)
-        return msgspec.convert(value, expected, strict=False)
+        return converted(value, _TYPES[name])
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{source}: {name}={value!r}: {error}") from error
+
+
+def converted(value: Any, expected: Any) -> Any:
+    """A setting as its type wants it; text may stand for anything: a list with commas, a table as JSON.
+
+    :raises msgspec.MsgspecError: it can't be had from this.
+    """
+    if isinstance(value, str) and expected == tuple[str, ...]:
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if isinstance(value, str) and typing.get_origin(expected) is dict:
+        return msgspec.json.decode(value, type=expected)
+    return msgspec.convert(value, expected, strict=False)
 
 
 def _closest(name: str) -> str | None:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import tomllib
-import typing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +18,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from weft.config import ENVIRONMENT, FILE
+from weft.config import ENVIRONMENT, FILE, converted, read_file
 from weft.drivers.urls import masked
 from weft.errors import ConfigError
 
@@ -106,7 +104,7 @@ def load(folder: Path = Path(), environment: Mapping[str, str] = os.environ) -> 
     :raises ConfigError: names the source, the setting and what was expected.
     """
     file = folder / FILE
-    table = _read(file).get(TABLE, {})
+    table = read_file(file).get(TABLE, {})
     if not isinstance(table, dict):
         raise ConfigError(f"{file}: jobs is a table: write [jobs], and its settings below")
     merged = {name: _convert(f"{file}: jobs.{name}", name, value) for name, value in table.items()}
@@ -117,26 +115,12 @@ def load(folder: Path = Path(), environment: Mapping[str, str] = os.environ) -> 
     return JobSettings(**merged)
 
 
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(file.read_text())
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{file} can't be read: {error}") from error
-
-
 def _convert(source: str, name: str, value: Any) -> Any:
     if name not in _TYPES:
         close = difflib.get_close_matches(name, _TYPES, n=1)
         raise ConfigError(f"{source}: there is no such setting" + (f"; did you mean {close[0]!r}?" if close else ""))
-    expected = _TYPES[name]
-    if isinstance(value, str) and expected == tuple[str, ...]:
-        value = [part.strip() for part in value.split(",") if part.strip()]
     try:
-        if isinstance(value, str) and typing.get_origin(expected) is dict:
-            return msgspec.json.decode(value, type=expected)
-        return msgspec.convert(value, expected, strict=False)
+        return converted(value, _TYPES[name])
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{source} = {masked(str(value))}: {error}") from error
 
