@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.jobs.conftest import MakeWorkshop, Workshop
@@ -15,6 +19,17 @@ def shop(workshops: MakeWorkshop, redis_url: str) -> Workshop:
     """Without a worker."""
     made: Workshop = workshops(broker=redis_url)
     return made
+
+
+@pytest.mark.parametrize("words", [["jobs", "status"], ["schedule", "ls"], ["up"], ["down"]], ids=" ".join)
+def test_the_packages_are_not_installed(tmp_path: Path, words: list[str]) -> None:
+    run = "import sys; sys.modules['celery'] = None; sys.argv[0] = 'weft'; from weft.cli import main; main()"
+    told = subprocess.run(
+        [sys.executable, "-c", run, *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert told.returncode == 3
+    assert told.stderr == "weft: jobs need some packages more: pip install weft[jobs]\n"
 
 
 @pytest.mark.parametrize("broker", NOWHERE)

@@ -9,7 +9,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from celery import _state
+from weft.errors import ConfigError
+
+try:
+    from celery import _state
+except ModuleNotFoundError as error:
+    raise ConfigError("jobs need some packages more: pip install weft[jobs]") from error
 
 from weft.jobs.app import App
 from weft.jobs.settings import JobSettings
