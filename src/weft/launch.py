@@ -7,25 +7,20 @@ short goes on; one that ended as it should starts anew.
 from __future__ import annotations
 
 import contextlib
-import functools
-import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import xxhash
 
-from weft import assembly, config
+from weft import assembly
 from weft.clock import SystemClock
 from weft.config import BUS_VARIABLE, FRONTIER_VARIABLE, Settings
-from weft.drivers.urls import masked
 from weft.engine.crew import Processes
 from weft.engine.drain import Drain
-from weft.engine.member import Member
 from weft.engine.states import State
-from weft.engine.supervisor import Crew, Ending, Supervisor
+from weft.engine.supervisor import Crew, Supervisor
 from weft.errors import StoreError, WeftError
 from weft.fetch.base import Fetcher
 from weft.frontier.base import Rules
@@ -34,7 +29,6 @@ from weft.model import Counts, Pace, Request
 from weft.model.url import host_of
 from weft.sinks.base import Sink
 from weft.spider import Spider
-from weft.spider.load import load_spider
 from weft.wire import Wire
 
 FOLDER = Path(".weft")
@@ -185,147 +179,3 @@ async def supervisor_for(
         events=wire.events,
         spent=spent,
     )
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A crawl that someone wants."""
-
-    file: Path
-    spider_name: str = ""
-    arguments: dict[str, str] = {}
-    flags: dict[str, Any] = {}
-    outputs: tuple[str, ...] = ()
-    workers: int = 1
-    fresh: bool = False
-    resume: bool = False
-    crawl: str = ""
-
-    def load(self) -> tuple[Spider, Settings, str]:
-        """The spider, its settings, and the crawl's name.
-
-        :raises ConfigError: one of them can't be had.
-        """
-        spider = load_spider(self.file, self.spider_name)
-        spider.set_args(self.arguments)
-        settings = config.load(spider.settings, self.flags)
-        return spider, settings, self.crawl or crawl_id(spider, self.arguments)
-
-    def joining(self, spider: Spider, facts: dict[str, str]) -> Settings:
-        """The settings of a worker that joins: those the crawl was started with, but for what it is told itself."""
-        if not self.arguments:
-            spider.set_args(msgspec.json.decode(facts.get("arguments", "{}"), type=dict[str, str]))
-        return config.load(spider.settings, msgspec.json.decode(facts.get("flags", "{}")) | self.flags)
-
-    @property
-    def noted_flags(self) -> dict[str, Any]:
-        """The flags that others may see, as addresses may hold a password. The feed is the supervisor's alone."""
-        noted = {key: value for key, value in self.flags.items() if key not in ("frontier", "bus", "feed")}
-        if (bus := str(self.flags.get("bus", ""))) and masked(bus) == bus:
-            noted["bus"] = bus
-        if "feed" in self.flags:
-            noted["feed"] = masked(str(self.flags["feed"]))
-        return noted
-
-    def worker_command(self) -> list[str]:
-        """The command that runs another process for the same crawl, if its environment names the frontier."""
-        # -P: the folder it is run in must not hide Python's own modules, or ours.
-        command = [sys.executable, "-P", "-m", "weft", "worker", str(self.file), "--tied"]
-        for key, value in self.arguments.items():
-            command += ["-a", f"{key}={value}"]
-        for key, value in self.noted_flags.items():
-            command += ["-s", f"{key}={value}"]
-        if self.spider_name:
-            command += ["--spider", self.spider_name]
-        if self.crawl:
-            command += ["--crawl", self.crawl]
-        return command
-
-    async def note(self, store: Store, spider: Spider) -> None:
-        """Leave in the ledger what the crawl is, for those who join and for the same command again."""
-        await store.ledger.note(
-            spider=spider.name,
-            file=str(self.file.resolve()),
-            arguments=_json(self.arguments),
-            flags=_json(self.noted_flags),
-            outputs=_json([assembly.shown(target) for target in self.outputs]),
-            began=str(round(time.time())),
-        )
-
-
-class Led(msgspec.Struct, frozen=True):
-    """A crawl that is open, and who leads it."""
-
-    opened: Opened
-    supervisor: Supervisor
-
-
-@contextlib.asynccontextmanager
-async def led(
-    plan: Plan,
-    spider: Spider,
-    settings: Settings,
-    depot: Depot,
-    name: str,
-    sinks: Sequence[Sink],
-    wire: Wire,
-    spent: float = 0.0,
-) -> AsyncIterator[Led]:
-    """A crawl with its outputs open, ready to run; its place of a supervisor must be taken. ``spent``: see there.
-
-    :raises WeftError: it can't be opened, or one of its outputs. A crawl that it would replace is as it was.
-    """
-    fetcher = assembly.fetcher_for(settings, FOLDER)
-    crawl = await open_crawl(depot, name, settings, fresh=plan.fresh, resume=plan.resume)
-    store = crawl.store
-    try:
-        await plan.note(store, spider)
-        command = plan.worker_command() if plan.workers > 1 else []
-        supervisor = await supervisor_for(spider, settings, store, fetcher, sinks, command, plan.workers, wire, spent)
-        await supervisor.open()
-        await depot.keep(name)
-        wire.hear(supervisor.heed)
-        yield Led(crawl, supervisor)
-    finally:
-        await fetcher.close()
-        await store.frontier.close()
-        await depot.restore(name)
-
-
-class Joined(msgspec.Struct, frozen=True):
-    """A crawl that is open, and a worker of it."""
-
-    store: Store
-    member: Member
-
-
-@contextlib.asynccontextmanager
-async def joined(spider: Spider, settings: Settings, depot: Depot, name: str, wire: Wire) -> AsyncIterator[Joined]:
-    """A worker of a crawl that is there, ready to run.
-
-    :raises StoreError: it can't be opened.
-    """
-    store = await depot.open(name, settings.rules)
-    fetcher = assembly.fetcher_for(settings, FOLDER)
-    try:
-        hosts = await start_hosts(store)
-        is_supervised = functools.partial(depot.is_supervised, name)
-        member = assembly.member_for(spider, settings, store, fetcher, hosts, is_supervised, wire.events)
-        wire.hear(member.heed)
-        yield Joined(store, member)
-    finally:
-        await fetcher.close()
-        await store.frontier.close()
-
-
-async def summary_of(ending: Ending, store: Store) -> dict[str, Any]:
-    """How a crawl ended, and its numbers, as data."""
-    return {
-        "state": ending.state,
-        "reason": ending.reason,
-        **msgspec.structs.asdict(await store.frontier.counts()),
-        "dead_kinds": await store.inspector.dead_kinds(),
-    }
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import uvloop
 
-from weft import assembly, launch
+from weft import assembly
+from weft import plan as plans
 from weft.cli.conditions import Condition, numbers_of
 from weft.cli.crawls import Standing, command_at, connected, opened, place_of, standing_of
 from weft.cli.exits import BROKEN, BY_SIGNAL, FAILED
@@ -23,11 +24,11 @@ from weft.engine.states import State
 from weft.engine.supervisor import Ending
 from weft.errors import StoreError, WeftError
 from weft.frontier.depot import Depot, Store
-from weft.launch import Led, joined, led, summary_of
+from weft.plan import Led, joined, led, summary_of
 from weft.wire import wired
 
 
-class Plan(launch.Plan, frozen=True, kw_only=True):
+class Plan(plans.Plan, frozen=True, kw_only=True):
     """What a command line asks for."""
 
     conditions: tuple[Condition, ...] = ()

@@ -15,7 +15,7 @@ import msgspec
 
 from weft import errors
 from weft.errors import WeftError
-from weft.launch import Plan
+from weft.plan import Plan
 
 STOP = "stop"
 HAND_ON = "hand on"

@@ -24,7 +24,8 @@ from weft.frontier.depot import Depot, Store
 from weft.jobs.slices.order import End, Order, Word
 from weft.jobs.slices.reins import REVOKED, Reins
 from weft.jobs.slices.turns import Mark, Turn, turn_of
-from weft.launch import FOLDER, joined, led, summary_of
+from weft.launch import FOLDER
+from weft.plan import joined, led, summary_of
 from weft.wire import wired
 
 Say = Callable[[Word], None]
