@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from weft.cli.tables import Screen, ago, moment, number, size, span
+from weft.cli.tables import Screen
+from weft.cli.words import ago, moment, number, size, span
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import sys
 from weft.bus.base import Connection, Delivery, Interest, Subscription
 from weft.cli.bus_messages import as_line
 from weft.cli.bus_open import bus_at
-from weft.cli.tables import number, say
+from weft.cli.words import number, say
 
 
 async def print_messages(url: str, interest: Interest, count: int | None, seconds: float | None) -> None:

@@ -53,7 +53,7 @@ def publish(
     from weft.bus.topics import check_topic
     from weft.cli.bus_messages import Template
     from weft.cli.bus_publishing import publish_all
-    from weft.cli.tables import number, print_json
+    from weft.cli.words import number, print_json
 
     if not (payloads or file):
         raise typer.BadParameter("give payloads, or a file of them with -f")

@@ -12,7 +12,7 @@ from weft.bus.base import Bus, Group, Message
 from weft.cli.bus_messages import Template, whole_message
 from weft.cli.bus_open import bus_at
 from weft.cli.lines import named_file, read_lines, source_of
-from weft.cli.tables import number, say
+from weft.cli.words import number, say
 from weft.errors import BusError
 
 _BATCH = 100

@@ -21,7 +21,7 @@ def purge(
     import asyncio
 
     from weft.cli.bus_open import bus_at
-    from weft.cli.tables import number, print_json
+    from weft.cli.words import number, print_json
 
     if not yes:
         raise typer.BadParameter("this can't be undone; say --yes")

@@ -14,7 +14,8 @@ from rich.live import Live
 from weft.bus.base import Bus, Delivery, Group
 from weft.bus.subscription import REASON
 from weft.cli.bus_messages import as_dict, as_line
-from weft.cli.tables import Screen, drawn, say
+from weft.cli.tables import Screen, drawn
+from weft.cli.words import say
 
 _LOOK_SECONDS = 1.0
 _SHOWN = 200

@@ -26,7 +26,8 @@ from rich.syntax import Syntax
 from weft.cli.demo_checks import Checked, check
 from weft.cli.demo_kill import Killed, kill_at
 from weft.cli.exits import FAILED
-from weft.cli.tables import Screen, number
+from weft.cli.tables import Screen
+from weft.cli.words import number
 from weft.errors import WeftError
 from weft.testing.site import Site, SiteProcess
 

@@ -7,7 +7,7 @@ def down() -> None:
     """Stop the private server of this folder, whoever uses it. Its data stays; the next command starts it again."""
     from pathlib import Path
 
-    from weft.cli.tables import number
+    from weft.cli.words import number
     from weft.drivers.urls import masked
     from weft.jobs import settings
     from weft.jobs.embedded import Embedded

@@ -36,7 +36,7 @@ def export(
     from weft import assembly
     from weft.cli import following
     from weft.cli.crawls import choose, depot_at, opened
-    from weft.cli.tables import number, say
+    from weft.cli.words import number, say
     from weft.engine import drain
 
     targets = output or ["-"]

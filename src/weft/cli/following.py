@@ -9,7 +9,7 @@ from functools import partial
 
 from weft.assembly import worker_name
 from weft.cli.exits import BY_SIGNAL
-from weft.cli.tables import say
+from weft.cli.words import say
 from weft.engine.follow import Follower
 from weft.engine.tasks import task_group
 from weft.frontier.depot import Store

@@ -17,8 +17,8 @@ from weft.cli.conditions import Condition, numbers_of
 from weft.cli.crawls import Standing, command_at, connected, opened, place_of, standing_of
 from weft.cli.exits import BROKEN, BY_SIGNAL, FAILED
 from weft.cli.signals import Signals
-from weft.cli.tables import say
 from weft.cli.view import View, view_for
+from weft.cli.words import say
 from weft.engine.member import Member
 from weft.engine.states import State
 from weft.engine.supervisor import Ending

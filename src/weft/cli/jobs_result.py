@@ -22,7 +22,7 @@ def result(
 ) -> None:
     """Wait for a task, and print what it returned, as JSON. It failed: exit code 1."""
     from weft.cli.jobs_celery import app_of, mapped
-    from weft.cli.tables import print_json
+    from weft.cli.words import print_json
     from weft.errors import ConfigError
 
     app = app_of(ctx)
@@ -51,7 +51,7 @@ def show(app: Celery, task_id: str, timeout: float | None = None) -> None:
     from celery.result import allow_join_result
 
     from weft.cli.jobs_celery import mapped
-    from weft.cli.tables import print_json
+    from weft.cli.words import print_json
 
     found = app.AsyncResult(task_id)
     with mapped(app), allow_join_result():

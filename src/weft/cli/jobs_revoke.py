@@ -18,7 +18,7 @@ def revoke(
 ) -> None:  # fmt: skip
     """Call tasks off: a worker that gets one of them drops it. The workers remember that, the broker does not."""
     from weft.cli.jobs_celery import app_of, check, mapped
-    from weft.cli.tables import number
+    from weft.cli.words import number
     from weft.errors import WeftError
 
     app = app_of(ctx)

@@ -29,7 +29,7 @@ from weft.cli.crawls import (
     standing_of,
     survey,
 )
-from weft.cli.tables import number
+from weft.cli.words import number
 from weft.engine.states import State
 from weft.errors import StoreError, WeftError
 from weft.frontier.depot import Depot, Store

@@ -21,7 +21,7 @@ def new(
 
     from weft.cli.exits import FAILED
     from weft.cli.one_request import given_url
-    from weft.cli.tables import say
+    from weft.cli.words import say
     from weft.model.url import host_of
 
     name = name.removesuffix(".py")

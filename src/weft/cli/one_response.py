@@ -6,7 +6,7 @@ import sys
 from http import HTTPStatus
 from pathlib import Path
 
-from weft.cli.tables import print_json, say, size, span
+from weft.cli.words import print_json, say, size, span
 from weft.errors import SinkError
 from weft.model import Response
 from weft.spider import Page

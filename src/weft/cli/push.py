@@ -31,7 +31,7 @@ def push(
 
     from weft.cli.exits import FAILED
     from weft.cli.pushing import push_all
-    from weft.cli.tables import number, print_json, say
+    from weft.cli.words import number, print_json, say
 
     if not (urls or file):
         raise typer.BadParameter("give URLs, or a file of them with -f")

@@ -15,7 +15,7 @@ from weft.cli.crawls import Standing, depot_at, opened, standing_of
 from weft.cli.lines import named_file, read_lines, source_of
 from weft.cli.one_request import url_of
 from weft.cli.steering import check_is_here, named
-from weft.cli.tables import say
+from weft.cli.words import say
 from weft.engine.feeding import request_of
 from weft.engine.states import State
 from weft.errors import WeftError

@@ -25,7 +25,7 @@ def rate(
 
     from weft.cli.crawls import depot_at, opened, standing_of
     from weft.cli.steering import check_is_here, named
-    from weft.cli.tables import span
+    from weft.cli.words import span
     from weft.engine.states import State
     from weft.errors import WeftError
 

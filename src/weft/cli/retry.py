@@ -29,7 +29,7 @@ def retry(
     from weft.cli.one_request import given_url
     from weft.cli.status_dead import kinds_of
     from weft.cli.steering import check_is_here
-    from weft.cli.tables import number, print_json, say
+    from weft.cli.words import number, print_json, say
     from weft.engine.states import State
 
     async def revive() -> bool:

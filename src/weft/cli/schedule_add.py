@@ -71,7 +71,7 @@ def add(
     """Have a task or a crawl run again and again, from now on."""
     from weft.cli.jobs_call import find
     from weft.cli.schedule_book import now, opened
-    from weft.cli.tables import moment
+    from weft.cli.words import moment
     from weft.errors import ConfigError
     from weft.jobs.schedules import parse
     from weft.jobs.schedules.entry import fresh as new

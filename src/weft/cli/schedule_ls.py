@@ -11,7 +11,7 @@ def ls(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the schedules: in code, in weft.toml, and those that were added."""
     from weft.cli.schedule_book import opened
     from weft.cli.schedule_view import rows, show
-    from weft.cli.tables import print_json, say
+    from weft.cli.words import print_json, say
 
     with opened(ctx) as book:
         found = rows(book)

@@ -25,7 +25,7 @@ def preview(
 
     from weft.cli.jobs_celery import app_of
     from weft.cli.schedule_book import now, opened
-    from weft.cli.tables import ago, print_json
+    from weft.cli.words import ago, print_json
     from weft.errors import ConfigError
     from weft.jobs.schedules import Cron
     from weft.jobs.schedules.when import When, due_after, dues, zone

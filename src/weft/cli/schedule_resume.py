@@ -12,7 +12,7 @@ def resume(ctx: typer.Context, name: Name) -> None:
     import msgspec
 
     from weft.cli.schedule_book import now, opened
-    from weft.cli.tables import moment
+    from weft.cli.words import moment
     from weft.jobs.schedules.entry import Kept, State, fresh
 
     def resumed(kept: Kept) -> State:

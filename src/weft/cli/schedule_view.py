@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from weft.cli.schedule_book import Book
-from weft.cli.tables import Screen, moment
+from weft.cli.tables import Screen
+from weft.cli.words import moment
 from weft.jobs.schedules.base import Mark
 from weft.jobs.schedules.entry import Kept
 

@@ -27,7 +27,7 @@ def status(
 
     from weft.cli import status_dead, status_view
     from weft.cli.crawls import choose, depot_at, opened, standing_of, survey
-    from weft.cli.tables import say
+    from weft.cli.words import say
 
     async def show() -> None:
         async with depot_at(frontier) as depot:

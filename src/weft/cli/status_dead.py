@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from weft.cli.tables import Screen, ago, moment, number, print_json, say
+from weft.cli.tables import Screen
+from weft.cli.words import ago, moment, number, print_json, say
 from weft.frontier.base import DeadLetter
 from weft.frontier.depot import Store
 

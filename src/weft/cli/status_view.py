@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from weft.cli.crawls import CUT_SHORT, Standing
-from weft.cli.tables import Screen, ago, number, print_json, say, size, span
+from weft.cli.tables import Screen
+from weft.cli.words import ago, number, print_json, say, size, span
 from weft.engine.states import State
 from weft.frontier.base import LaneState
 from weft.frontier.depot import Store

@@ -14,7 +14,7 @@ import msgspec
 
 from weft import assembly, config, launch
 from weft.cli.crawls import CUT_SHORT, Standing, choose, depot_at, opened, standing_of
-from weft.cli.tables import number, say
+from weft.cli.words import number, say
 from weft.drivers.urls import masked
 from weft.engine import control
 from weft.engine.states import State

@@ -15,7 +15,7 @@ def top(crawl: WhichCrawl = "", frontier: FrontierUrl = "", as_json: AsJson = Fa
     from weft.cli import top_view
     from weft.cli.crawls import depot_at, opened
     from weft.cli.steering import named
-    from weft.cli.tables import print_json
+    from weft.cli.words import print_json
 
     async def show() -> None:
         async with depot_at(frontier) as depot:

@@ -24,7 +24,8 @@ from rich.text import Text
 
 from weft.cli.crawls import Standing, standing_of
 from weft.cli.status_view import pace_of
-from weft.cli.tables import Screen, ago, drawn, size, span
+from weft.cli.tables import Screen, drawn
+from weft.cli.words import ago, size, span
 from weft.engine.stats import Report
 from weft.frontier.base import LaneState
 from weft.frontier.depot import Depot, Store

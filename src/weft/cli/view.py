@@ -1,4 +1,7 @@
-"""What a running crawl shows: a live table on a terminal, a line every ten seconds elsewhere. All on stderr."""
+"""What a running crawl shows: a live table on a terminal (:mod:`weft.cli.live`), a line every ten seconds elsewhere.
+
+All on stderr.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,10 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
+from weft.cli.words import number, say, stopwatch
 from weft.engine.states import State
 from weft.engine.stats import Report
 from weft.engine.supervisor import Ending
@@ -25,28 +25,26 @@ from weft.model import Counts
 Hint = Callable[..., str]
 
 _LINE_SECONDS = 10.0
-_FRAME_SECONDS = 0.5
 # A worker that has not reported for so long is not counted as running.
 _STALE_SECONDS = 5.0
 
 
 class View:
-    """A line every ten seconds; :class:`LiveView` redraws a table instead."""
+    """A line every ten seconds."""
 
     seconds = _LINE_SECONDS
 
-    def __init__(self, name: str, store: Store, hint: Hint, console: Console) -> None:
+    def __init__(self, name: str, store: Store, hint: Hint) -> None:
         self.hint = hint
         self._name = name
         self._store = store
-        self._console = console
         self._began = time.monotonic()
         self._last = (self._began, 0)
         self._rate = 0.0
         self._task: asyncio.Task[None] | None = None
 
     def say(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        say(text)
 
     def opened(self, opened: Opened) -> None:
         counts = opened.counts
@@ -98,54 +96,14 @@ class View:
             State.LIMITED: f"ended at its {ending.reason}",
             State.STOPPED: f"stopped ({ending.reason}); the same command resumes it",
         }[ending.state]
-        made = f"{_counted(counts.done, 'page')}, {_counted(counts.items, 'item')}, {counts.dead:,} dead"
+        made = f"{number(counts.done, 'page')}, {number(counts.items, 'item')}, {counts.dead:,} dead"
         left = f"; {counts.work:,} left" if counts.work else ""
-        self.say(f"{self._name}: {how}. {made} in {_span(seconds)}{left}")
+        self.say(f"{self._name}: {how}. {made} in {stopwatch(seconds)}{left}")
         if kinds:
             listed = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
             self.say(f"  dead: {listed}  ({self.hint('status', '--dead')})")
         if dead and not counts.done:
             self.say(f"  no page could be had, the last: {dead[0].request.url}: {dead[0].reason}")
-
-
-class LiveView(View):
-    seconds = _FRAME_SECONDS
-
-    def __init__(self, name: str, store: Store, hint: Hint, console: Console) -> None:
-        super().__init__(name, store, hint, console)
-        self._live = Live(console=console, auto_refresh=False, transient=True)
-
-    async def __aenter__(self) -> View:
-        self._live.start()
-        return await super().__aenter__()
-
-    async def __aexit__(self, *exception: object) -> None:
-        await super().__aexit__(*exception)
-        self._live.stop()
-
-    def show(self, counts: Counts, reports: list[Report]) -> None:
-        self._live.update(self._table(counts, reports), refresh=True)
-
-    def _table(self, counts: Counts, reports: list[Report]) -> Table:
-        table = Table.grid(padding=(0, 2))
-        flying = sum(report.in_flight for report in reports)
-        errors = sum(count for report in reports for count in report.dead.values())
-        retries = sum(report.retries for report in reports)
-        span = _span(time.monotonic() - self._began)
-        rows: list[tuple[str, str]] = [
-            (f"[bold]{self._name}[/]", f"{span}, {len(reports)} worker{'s' if len(reports) != 1 else ''}"),
-            ("pages", f"[bold green]{counts.done:,}[/]  {self._rate:,.0f}/s"),
-            ("items", f"{counts.items:,}"),
-            ("pending", f"{counts.pending:,}" + (f"  + {counts.delayed:,} delayed" if counts.delayed else "")),
-            ("in flight", f"{flying}"),
-            ("errors", f"{errors:,}  {retries:,} retries, {counts.dead:,} dead"),
-        ]
-        slow = sorted((pair for report in reports for pair in report.slowest), key=lambda pair: -pair[1])[:3]
-        if slow:
-            rows.append(("slowest", "  ".join(f"{host} {seconds * 1000:,.0f} ms" for host, seconds in slow)))
-        for row in rows:
-            table.add_row(*row)
-        return table
 
 
 class Silence(View):
@@ -159,19 +117,10 @@ class Silence(View):
 
 
 def view_for(name: str, store: Store, hint: Hint, *, quiet: bool) -> View:
-    console = Console(stderr=True)
-    kind: Any = Silence if quiet else LiveView if sys.stderr.isatty() else View
-    view: View = kind(name, store, hint, console)
-    return view
+    if quiet:
+        return Silence(name, store, hint)
+    if sys.stderr.isatty():
+        from weft.cli.live import LiveView
 
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _span(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+        return LiveView(name, store, hint)
+    return View(name, store, hint)

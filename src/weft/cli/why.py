@@ -26,8 +26,8 @@ def why(
     from weft.cli.crawls import choose, depot_at, opened, standing_of
     from weft.cli.exits import FAILED
     from weft.cli.one_request import given_url
-    from weft.cli.tables import say
     from weft.cli.why_fate import Fate, fates
+    from weft.cli.words import say
 
     async def look() -> list[Fate]:
         async with depot_at(frontier) as depot:

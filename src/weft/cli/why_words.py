@@ -9,8 +9,9 @@ import msgspec
 
 from weft.cli.crawls import Standing
 from weft.cli.status_view import pace_of
-from weft.cli.tables import Screen, ago, moment, number, print_json, size, span
+from weft.cli.tables import Screen
 from weft.cli.why_fate import Fate
+from weft.cli.words import ago, moment, number, print_json, size, span
 
 
 def show(found: Sequence[Fate], standing: Standing) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -14,7 +14,9 @@ from weft.model.url import Joiner
 from weft.spider.charset import decode, is_utf8
 from weft.spider.links import Patterns, chosen
 from weft.spider.selection import Elements, Pending, Selection, select
-from weft.spider.sitemap import Sitemap, parse_sitemap
+
+if TYPE_CHECKING:
+    from weft.spider.sitemap import Sitemap
 
 Target = str | Selection
 Handler = Callable[..., Any]
@@ -86,6 +88,8 @@ class Page:
 
     def sitemap(self) -> Sitemap:
         """The body as a sitemap, sitemap index, feed or list of URLs; empty if it is none of these."""
+        from weft.spider.sitemap import parse_sitemap
+
         return parse_sitemap(self.body, self.url)
 
     def urljoin(self, link: str) -> str | None:
