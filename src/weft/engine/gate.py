@@ -45,16 +45,19 @@ class Known:
         self._texts = array("q", bytes(8 * _PLACES))
 
     def others(self, requests: Iterable[Request | Links]) -> list[Request]:
-        """Those that are not in it."""
+        """Those that are not in it, and can be stored.
+
+        :raises ValueError: one can't.
+        """
         found = []
         for each in requests:
             if isinstance(each, Request):
                 if _key(each) not in self:
-                    found.append(each)
+                    found.append(checked(each))
             elif each.is_plain:
                 found += self._others_of(each)
             else:
-                found += [request for request in each if _key(request) not in self]
+                found += [checked(request) for request in each if _key(request) not in self]
         return found
 
     def _others_of(self, links: Links) -> list[Request]:
@@ -65,7 +68,8 @@ class Known:
             if url is None:
                 continue
             if hash(url) not in self:
-                found.append(links.to(url))
+                request = links.to(url)
+                found.append(request if links.is_bare and _plain(request) else checked(request))
             elif is_fixed(text):
                 key = hash(text) ^ page
                 texts[key & _LAST_PLACE] = key
@@ -126,7 +130,6 @@ class Gate:
         """
         passed: dict[int, Request] = {}
         for request in self._known.others(requests):
-            request = checked(request)
             if self._scope.too_deep(request.depth):
                 continue  # by this way; another, shorter one may lead there
             if self.refuse(request) is None:

@@ -31,11 +31,12 @@ class Turns:
     async def wait(self) -> None:
         """Return when it is the caller's turn, in this round or a later one."""
         if self._began is None:
+            self._loop = asyncio.get_running_loop()
             self._begin()
         if self._used < self._fit:
             self._used += 1
             return
-        place = asyncio.get_running_loop().create_future()
+        place = self._loop.create_future()
         self._line.append(place)
         await place
 
@@ -47,7 +48,7 @@ class Turns:
             if not place.done():  # else its visit was cancelled
                 place.set_result(None)
                 self._used += 1
-        asyncio.get_running_loop().call_soon(self._end, self._began)
+        self._loop.call_soon(self._end, self._began)
 
     def _end(self, began: float) -> None:
         if self._now() - began > self._seconds:

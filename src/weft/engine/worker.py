@@ -104,6 +104,7 @@ class Worker:
         return len(self._held)
 
     async def run(self) -> None:
+        self._loop = asyncio.get_running_loop()
         async with task_group() as group:
             helpers = [group.create_task(each()) for each in (self._settle_loop, self._extend_loop, self._gauge_loop)]
             await self._feed()
@@ -191,7 +192,7 @@ class Worker:
             due = self._waiting[0][0]
             # Half a millisecond later: the loop rounds, and an alarm that rings early has to ring again and again.
             late = due - self._clock.monotonic() + _TICK_SECONDS / 2
-            self._alarm = (due, asyncio.get_running_loop().call_later(late, self._ring))
+            self._alarm = (due, self._loop.call_later(late, self._ring))
 
     def _ring(self) -> None:
         self._alarm = None
@@ -199,7 +200,6 @@ class Worker:
         self._set_alarm()
 
     def _launch(self) -> None:
-        loop = asyncio.get_running_loop()
         now = self._clock.monotonic()
         while self._waiting and self._waiting[0][0] <= now:
             self._ready.append(self._held[heapq.heappop(self._waiting)[1]])
@@ -210,7 +210,7 @@ class Worker:
             if not self.is_held(lease) or self._resting.get(lease.lane, 0.0) > now:
                 self._ended(Retry(lease=lease, counted=False))
                 continue
-            self._flying[lease.id] = loop.create_task(self._fly(lease))
+            self._flying[lease.id] = self._loop.create_task(self._fly(lease))
         if self._more and len(self._ready) < self.gauge.limit:
             self._hungry.set()
 

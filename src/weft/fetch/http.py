@@ -188,7 +188,8 @@ class _Received(Headers):
     __slots__ = ("_map",)
 
     def __init__(self, headers: HeaderMap) -> None:
-        super().__init__()
+        self._pairs = ()
+        self._lookup = None
         self._map: HeaderMap | None = headers
 
     @overload
@@ -197,9 +198,11 @@ class _Received(Headers):
     def get(self, name: str, /, default: T) -> str | T: ...
     def get(self, name: str, /, default: T | None = None) -> str | T | None:
         if self._map is not None:
-            with contextlib.suppress(ValueError):  # it is not ASCII, or no name
+            try:
                 found = self._map.get(name)
                 return default if found is None else found
+            except ValueError:  # it is not ASCII, or no name
+                pass
         return super().get(name, default)
 
     def pairs(self) -> tuple[tuple[str, str], ...]:

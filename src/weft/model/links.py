@@ -37,6 +37,11 @@ class Links(Sequence[Request]):
         """Whether the URL is all that a request's identity depends on."""
         return _IDENTITY.isdisjoint(self.fields)
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether they have nothing but a handler and a depth."""
+        return len(self.fields) == 2
+
     def to(self, url: str) -> Request:
         return Request(url=url, **self.fields)
 
