@@ -38,6 +38,9 @@ links = st.one_of(
 @example("http://example.org/a/b?x=/y/z", "c")
 @example("http://example.org/a/b", "a b")
 @example("http://example.org/a/b", "x?y='1'")
+@example("http://example.org/a/b", "\x85")
+@example("http://example.org/a/b", "/c\xa0")
+@example("http://example.org/a/b", "\x1f/c\x00 ")
 def test_join_is_the_standards(base: str, link: str) -> None:
     base = canonical(base)
     try:

@@ -18,6 +18,8 @@ import xxhash
 
 _SIGN: Final = 1 << 63
 _WRAP: Final = 1 << 64
+# What the standard takes off both ends of a link; str.strip() would take more.
+_SPACE: Final = "".join(map(chr, range(0x21)))
 
 # What the standard leaves exactly as it stands, provided that no segment of the path begins with a dot: nothing
 # in it is percent-encoded, stripped or rewritten. "%" stays out of paths because "%2e" is a dot, too.
@@ -84,7 +86,7 @@ class Joiner:
 
     def __call__(self, link: str) -> str | None:
         """One link; None if it leads to no web page."""
-        link = link.strip()
+        link = link.strip(_SPACE)
         if "/." not in link:
             if link.startswith("/"):
                 if _plain_path(link):
