@@ -5,6 +5,9 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+import pytest
+
+from weft.engine import gate as gates
 from weft.engine.gate import Gate
 from weft.model import Links, Request
 from weft.model.url import Joiner
@@ -64,3 +67,29 @@ def test_known_links_are_not_even_made_into_requests() -> None:
     it.committed([Request(url=A)])
     # With a field that no request has, making one would fail.
     assert it.admit([links([A], {"colour": "red"})]) == ()
+
+
+def test_links_are_remembered_by_their_text_only_where_it_leads_to_one_place() -> None:
+    it = gate()
+    it.committed([Request(url="http://example.org/x/a")])
+    here, there = Joiner("http://example.org/x/"), Joiner("http://example.org/y/")
+    for _ in range(2):
+        assert it.admit([Links(["a", "/x/a"], here, {})]) == ()
+        assert urls(it.admit([Links(["a", "/x/a"], there, {})])) == ["http://example.org/y/a"]
+        assert urls(it.admit([Links(["/x/a"], Joiner("http://other.example/"), {})])) == ["http://other.example/x/a"]
+
+
+def test_texts_that_take_too_much_room_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "_TEXT_BYTES", 1000)
+    it = gate()
+    texts = [f"/{number}" for number in range(100)]
+    it.committed(it.admit([links(texts, {})]))
+    for _ in range(3):
+        assert it.admit([links(texts, {})]) == ()
+        assert sum(len(kept) for kept in it._known._texts.values()) < 10
+
+
+@pytest.mark.parametrize("fields", [{"handler": "", "depth": "2"}, {"handler": 3, "depth": 1}])
+def test_links_with_fields_that_cannot_be_stored_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="can't be stored"):
+        gate().admit([links([A], fields)])

@@ -108,3 +108,24 @@ def test_an_empty_page() -> None:
     assert page.css("a").getall() == []
     assert page.xpath("//a").getall() == []
     assert page.links() == []
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        HTML,
+        "",
+        "no markup",
+        "<a><a href=1>two<A href=2>three",
+        "<svg><title>s</title><a>in</a><html>odd</html></svg><title>t</title><math><a>m</a></math>",
+        "<template><a>t</a></template><noscript><a>n</a></noscript><table><a>moved</a><tr><td>x</table>",
+        "<frameset><frame src=1></frameset>",
+    ],
+)
+def test_elements_by_their_name_are_those_that_the_selector_finds(html: str) -> None:
+    page = page_of(html)
+    for name in ("a", "A", "title", "html", "body", "td", "frame", "svg", "h2", "nothing"):
+        assert page.css(name).getall() == page.css(f":is({name})").getall()
+        assert page.css(name).get() == page.css(f":is({name})").get()
+        for part in page.css("svg, div, html"):
+            assert part.css(name).getall() == part.css(f":is({name})").getall()

@@ -8,8 +8,9 @@ each URL is judged once.
 
 from __future__ import annotations
 
-from array import array
+from collections import defaultdict
 from collections.abc import Iterable
+from itertools import filterfalse
 
 import msgspec
 
@@ -20,9 +21,10 @@ from weft.policy.traps import Traps
 
 # Two generations of so many: about 40 MB at most.
 _GENERATION = 250_000
-# Of 8 bytes.
-_PLACES = 1 << 18
-_LAST_PLACE = _PLACES - 1
+# Links as they stand on pages: about 15 MB of them, each with what Python keeps beside it.
+_TEXT_BYTES = 15_000_000
+_BESIDE_TEXT = 120
+_NO_TEXTS: frozenset[str] = frozenset()
 _HIGHEST_PRIORITY = 1_000_000_000
 
 
@@ -32,17 +34,17 @@ class Known:
     It goes by Python's own hash of the URL where that is all there is to a request: as long as a fingerprint, and four
     times as quick to have.
 
-    Links by the dozen are held against it for every page. Even a look into a set takes a while where there are hundreds
-    of thousands of them and none is in the processor's caches. So before it, links are looked for by their text and the
-    page's origin in a table of hashes that has one place for each: one look into memory instead of five.
+    Links by the dozen are held against it for every page, and to make a URL of each takes a while. So those that lead
+    to the same place from every page of an origin are first looked for as they stand there.
     """
 
-    __slots__ = ("_new", "_old", "_texts")
+    __slots__ = ("_new", "_old", "_room", "_texts")
 
     def __init__(self) -> None:
         self._new: set[int] = set()
         self._old: set[int] = set()
-        self._texts = array("q", bytes(8 * _PLACES))
+        self._texts: defaultdict[str, set[str]] = defaultdict(set)
+        self._room = _TEXT_BYTES
 
     def others(self, requests: Iterable[Request | Links]) -> list[Request]:
         """Those that are not in it, and can be stored.
@@ -61,9 +63,10 @@ class Known:
         return found
 
     def _others_of(self, links: Links) -> list[Request]:
-        texts, page = self._texts, hash(links.join.origin)
+        origin = links.join.origin
+        texts = self._texts.get(origin, _NO_TEXTS)
         found = []
-        for text in [text for text in links.texts if texts[(key := hash(text) ^ page) & _LAST_PLACE] != key]:
+        for text in filterfalse(texts.__contains__, links.texts):
             url = links.join(text)
             if url is None:
                 continue
@@ -71,9 +74,15 @@ class Known:
                 request = links.to(url)
                 found.append(request if links.is_bare and _plain(request) else checked(request))
             elif is_fixed(text):
-                key = hash(text) ^ page
-                texts[key & _LAST_PLACE] = key
+                self._keep(origin, text)
         return found
+
+    def _keep(self, origin: str, text: str) -> None:
+        self._texts[origin].add(text)
+        self._room -= len(text) + _BESIDE_TEXT
+        if self._room < 0:
+            self._texts.clear()
+            self._room = _TEXT_BYTES
 
     def add(self, requests: Iterable[Request]) -> None:
         self._new.update(map(_key, requests))

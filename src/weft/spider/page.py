@@ -78,7 +78,7 @@ class Page:
 
     def css(self, query: str) -> Selection:
         """Elements by CSS; ``::text`` and ``::attr(name)`` give strings."""
-        return select(self._roots, query)
+        return select(self._roots, query, whole=True)
 
     def xpath(self, query: str, **variables: Any) -> Selection:
         """Elements, texts or attributes by XPath 1.0; ``$name`` takes ``name=`` from the variables."""
@@ -131,7 +131,7 @@ class Page:
     def _texts(self, target: Target | Iterable[str]) -> list[str]:
         """Links as they stand on the page."""
         if isinstance(target, str):
-            return [target] if _is_url(target) else _hrefs(select(self._roots, target))
+            return [target] if _is_url(target) else _hrefs(select(self._roots, target, whole=True))
         return _hrefs(target) if isinstance(target, Selection) else list(target)
 
     @property

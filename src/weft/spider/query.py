@@ -10,13 +10,19 @@ Take = Literal["element", "text", "all_text", "attribute"]
 
 _PSEUDO = re.compile(r"(?P<css>.*?)(?P<space>\s*)::(?:(?P<text>text)|attr\(\s*(?P<name>[\w:.-]+)\s*\))\s*", re.DOTALL)
 
+_TAG = re.compile(r"[A-Za-z][A-Za-z0-9]*").fullmatch
+
 
 class Query(NamedTuple):
-    """Which elements, and what of each: itself, its own text nodes, all text below it, an attribute."""
+    """Which elements, and what of each: itself, its own text nodes, all text below it, an attribute.
+
+    ``is_tag``: the selector is nothing but the name of an element.
+    """
 
     css: str
     take: Take
     name: str = ""
+    is_tag: bool = False
 
 
 @lru_cache(maxsize=1024)
@@ -26,12 +32,17 @@ def parse(query: str) -> tuple[Query, ...]:
     :raises ValueError: an unknown pseudo-element.
     """
     if "::" not in query:
-        return (Query(query, "element"),)
+        return (_query([query], "element"),)
     merged: dict[tuple[Take, str], list[str]] = {}
     for part in _split(query):
-        css, take, name = _parse_one(part)
-        merged.setdefault((take, name), []).append(css)
-    return tuple(Query(", ".join(parts), take, name) for (take, name), parts in merged.items())
+        one = _parse_one(part)
+        merged.setdefault((one.take, one.name), []).append(one.css)
+    return tuple(_query(parts, take, name) for (take, name), parts in merged.items())
+
+
+def _query(parts: list[str], take: Take, name: str = "") -> Query:
+    css = ", ".join(parts).strip()
+    return Query(css, take, name, bool(_TAG(css)))
 
 
 def _parse_one(part: str) -> Query:
