@@ -11,7 +11,7 @@ import pytest
 from tests.bus.children import child, handled, is_ready
 from tests.bus.kafka_buses import Buses, buses_at
 
-from weft.bus.base import Connection
+from weft.bus.base import Connection, Delivery
 from weft.errors import BusUnavailable
 from weft.testing.bus_broker import Inbox, eventually, interest, message
 from weft.testing.servers import KafkaCluster, KafkaServer
@@ -145,3 +145,31 @@ async def test_partitions_move_only_when_the_handler_has_ended(buses: Buses) -> 
     await eventually(lambda: len(stuck.deliveries) + len(inbox.deliveries) >= 120)
     assert sorted(map(int, stuck.texts + inbox.texts)) == list(range(120))
     assert inbox.deliveries
+
+
+async def test_partitions_of_a_busy_subscriber_move_without_a_message_lost_or_out_of_order(buses: Buses) -> None:
+    first, second = await buses.connect(), await buses.connect()
+    topic, group, count = f"{buses.prefix}.t", f"{buses.prefix}.g", 30_000
+    inbox, others = Inbox(), Inbox()
+    texts = [f"{number % 40}-{number}" for number in range(count)]
+
+    async def handler(deliveries: list[Delivery]) -> None:
+        await asyncio.sleep(0.001)  # so that partitions are shared out anew before all is done
+        await inbox(deliveries)
+
+    taken = interest(topic, group=group, batch=20)
+    await (await first.subscribe(taken, handler)).close()
+    for begin in range(0, count, 1_000):
+        part = texts[begin : begin + 1_000]
+        await first.publish([message(topic, text, key=text.partition("-")[0]) for text in part])
+    await first.subscribe(taken, handler)
+    await inbox.count(100)
+    await second.subscribe(taken, others)
+    await eventually(lambda: len(inbox.texts) + len(others.texts) >= count)
+    assert others.texts
+    assert sorted(inbox.texts + others.texts) == sorted(texts)
+    order: dict[str, list[int]] = defaultdict(list)
+    for text in inbox.texts + others.texts:  # a partition moves once, from the one to the other
+        key, _, number = text.partition("-")
+        order[key].append(int(number))
+    assert all(numbers == sorted(numbers) for numbers in order.values())

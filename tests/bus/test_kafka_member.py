@@ -29,11 +29,11 @@ class Kafka:
         self.on_commit: Any = None
 
     def poll(self, timeout: float) -> Any:
-        while self.answers:
-            self.on_commit(None, self.answers.pop(0))
-        return self.consume(1, 0)[0]
+        return self.consume(1, timeout)[0]
 
     def consume(self, count: int, timeout: float) -> list[Any]:
+        while self.answers:
+            self.on_commit(None, self.answers.pop(0))
         self.next += count
         return [Raw(offset) for offset in range(self.next - count, self.next)]
 
@@ -89,7 +89,7 @@ class Taker:
             self.held += run.offsets
 
 
-@given(st.integers(1, 30), st.lists(st.sampled_from(["read", "read", "handle", "answer"]), max_size=60), st.data())
+@given(st.integers(1, 30), st.lists(st.sampled_from(["fetch", "wait", "handle", "answer"]), max_size=60), st.data())
 async def test_no_more_than_twice_the_prefetch_is_without_kafkas_word(
     prefetch: int, steps: list[str], data: st.DataObject
 ) -> None:
@@ -103,11 +103,12 @@ async def test_no_more_than_twice_the_prefetch_is_without_kafkas_word(
         kafka.on_commit = member._answered
         member.take([TopicPartition("t", 0, 0)])
         handled = 0
-        for step in [*steps, "read"]:
-            if step == "read":
-                member._obey()
-                member.tend()
-                member._read()
+        for step in [*steps, "wait"]:
+            if step == "fetch":
+                member.fetch(data.draw(st.integers(1, prefetch)))
+            elif step == "wait":
+                member.want()
+                member._work()
             elif step == "answer":
                 kafka.answer()
             elif taker.held:

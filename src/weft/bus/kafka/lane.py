@@ -3,7 +3,7 @@
     offsets   … done │ position … pending … seen │ not read yet
 
 Everything below ``position`` is done: this is what is committed. A message that is done before one ahead of it does not
-move it. The event loop writes all of it but for the last three, which are the reading thread's own.
+move it. The event loop writes all of it but for the last four, which belong to whoever has the driver.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Lane:
         self.waiting = False
         """Set back, and not yet to be read on."""
         self.reading = 0
-        """The epoch that the thread is in."""
+        """The epoch that it is read in."""
         self.committed = -1
         self.paused = False
 

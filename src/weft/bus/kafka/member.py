@@ -5,11 +5,12 @@ given up, the handler may end what it has of it: so a message is handled twice o
 process dies.
 
 Commits are asked for, and the driver tells Kafka's word when it is next read from. If that is not to be, because too
-much is without Kafka's word already, it is waited for.
+much is without Kafka's word already, it is waited for, in the thread.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -46,46 +47,38 @@ class Member(Reader):
         }
         super().__init__(address, settings, taker, prefetch=interest.prefetch, where=interest.where)
         self._topics = [expression(topic) if is_pattern(topic) else topic for topic in interest.topics]
-        self._done = 0
-        """How many were done, ever, ..."""
         self._sure = 0
-        """... and for how many of them there is Kafka's word."""
+        """How many were freed by the last commit that there is Kafka's word for, ..."""
+        self._asked_for = 0
+        """... and by the last one that was asked for."""
         self._asked: frozenset[Position] = frozenset()
         """The commit that is under way. One at a time: a driver that tries again might let them pass each other."""
-        self._asked_for = 0
-        """How many were done by the last commit."""
         self._asked_until = 0.0
-        self._moved = False
-        """Since the last commit something was done."""
         self._commit_after = 0.0
         self._commit_before = 0.0
 
     def begin(self) -> None:
         self.consumer.subscribe(self._topics, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
 
-    def freed(self, count: int) -> None:
-        super().freed(count)
-        self._done += count
-        self._moved = True
-
     def allowed(self) -> int:
-        """With these, one more, and all that is held, no more than twice the prefetch is done without Kafka's word."""
-        return min(self.room, self.room + self.prefetch - 1 - (self._done - self._sure))
+        """With these, and one that a look at the driver may bring, no more than twice the prefetch was read without
+        Kafka's word."""
+        return min(self.room, 2 * self.prefetch - 1 - (self.taken - self._sure))
 
     def tend(self) -> None:
-        """Commit what is done, early enough for Kafka's word to come before it is needed."""
-        now = time.monotonic()
-        if now < self._commit_after:
-            return
-        if self._lacks_word() and self._asked and self.allowed() >= 0:
-            self.take_in(self.consumer.poll(0))  # one message at most, and Kafka's word if it has come
-        under_way = self._asked and now < self._asked_until
-        is_time = self._done - self._asked_for >= self.enough or now >= self._commit_before
-        if self._lacks_word():
-            self._moved, self._asked_for = False, self._done
+        """If nothing may be read for want of Kafka's word, wait for it."""
+        if self.allowed() < self.enough <= self.room and time.monotonic() >= self._commit_after:
+            self._asked_for = self.freed
             self._note(self._commit(list(self.lanes.values())))
-        elif self._moved and is_time and not under_way:
+
+    def commit(self) -> bool:
+        """Early enough for Kafka's word to come before it is needed."""
+        now = time.monotonic()
+        under_way = self._asked and now < self._asked_until
+        is_time = self.freed - self._asked_for >= self.enough or now >= self._commit_before
+        if is_time and not under_way and now >= self._commit_after:
             self._ask(now)
+        return self.freed > self._asked_for
 
     def leave(self) -> None:
         self._commit(list(self.lanes.values()))
@@ -95,25 +88,29 @@ class Member(Reader):
 
     def _revoke(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         lanes = self.drop(places)
-        if not self.closing:
-            released = threading.Event()
-            self.tell(self._taker.revoked, lanes, released)
-            released.wait(self.address.options.timeout)
-        self._commit(lanes)  # if it fails, they come once more, to whoever reads them then
-        self.tell(self._taker.gone, lanes)
+        if self.is_in_loop:
+            # The handler has none of them, and the loop can't wait. Kafka hears of it before it hears that they are
+            # free, as both take the same way.
+            if done := _uncommitted(lanes):
+                with contextlib.suppress(KafkaException):
+                    self.consumer.commit(offsets=done, asynchronous=True)
+        else:
+            if not self.closing:
+                released = threading.Event()
+                self.tell(self.taker.revoked, lanes, released)
+                released.wait(self.address.options.timeout)
+            self._commit(lanes)
+        # What is not committed now comes once more, to whoever reads it then.
+        self.tell(self.taker.gone, lanes)
 
     def _lose(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        self.tell(self._taker.gone, self.drop(places))
+        self.tell(self.taker.gone, self.drop(places))
 
     # Commits.
 
-    def _lacks_word(self) -> bool:
-        """There is room, but nothing may be read for want of Kafka's word."""
-        return self.allowed() < self.enough <= self.room
-
     def _ask(self, now: float) -> None:
         """For a commit that is answered to :meth:`_answered`."""
-        self._moved, self._asked_for = False, self._done
+        self._asked_for = self.freed
         self._commit_before, self._asked_until = now + _COMMIT_SECONDS, now + _COMMIT_PATIENCE
         places = _uncommitted(self.lanes.values())
         if not places:
@@ -138,7 +135,6 @@ class Member(Reader):
         if is_done:
             self._sure = self._asked_for
         else:  # the group is being shared out anew, or its coordinator is away
-            self._moved = True
             self._commit_after = time.monotonic() + _COMMIT_AGAIN
 
     def _commit(self, lanes: Sequence[Lane]) -> bool:

@@ -1,14 +1,21 @@
-"""Consumes, in a thread of its own, for one subscriber.
+"""Consumes for one subscriber.
 
-    thread                                        event loop
-    the driver's consumer, the commits   runs ──►  the source: what is held, what is done
-                                         ◄── free, rewind, go_on, hold, close
+    event loop                                       thread
+    takes what the driver has fetched   ─ want ──►   waits for messages and for commits; seeks, pauses, leaves
+    (never blocks)                      ◄── news ─   (may block)
+         └─────────── the driver, which allows one call at a time: whoever has the lock ───────────┘
 
-The driver allows one call at a time and blocks in it, so everything that concerns it is done here; what the loop wants
-is put in a queue. The thread reads as much as there is room for, and tells the loop once for all of it.
+While there are messages the loop takes them itself, a batch at a time, so that none of them changes threads. When there
+are none it wants them of the thread, which waits for the first, takes what came with it, and rests until it is wanted
+again. Whatever else may block is put in a queue of orders to the thread. The loop only tries the lock.
 
-While there is no room the driver is not asked at all, unless that lasts: then its partitions are paused, so that it can
-be asked for news of the group without handing out messages. Pausing throws away what the driver has fetched ahead.
+What the driver tells (partitions come or go, a commit is answered) it tells to whoever has it, and news are heard in
+the order in which they were told, by whichever of the two. The loop has the driver only between two batches, when the
+handler has no message: so partitions may go at once then.
+
+While a handler takes long the thread reads ahead, as long as there is room. If there is none for a while, partitions
+are paused, so that the driver can be asked for news of the group without handing out messages. Pausing throws away what
+it has fetched ahead.
 """
 
 from __future__ import annotations
@@ -19,6 +26,7 @@ import queue
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
@@ -33,7 +41,8 @@ from weft.bus.kafka.wire import delivery
 from weft.errors import BusError
 
 _IDLE_SECONDS: Final = 0.1  # in one call, with nothing to do
-_BUSY_SECONDS: Final = 0.01  # while the handler works, and something may be to be committed soon
+_BUSY_SECONDS: Final = 0.01  # in one call, while something is to be committed soon
+_REST_SECONDS: Final = 0.05  # between two looks at whether the loop takes messages itself
 _FULL_SECONDS: Final = 0.2  # without room, until partitions are paused
 _MOST_AT_ONCE: Final = 1000
 
@@ -87,18 +96,27 @@ class Reader(ABC):
         self.address = address
         self.lanes: dict[tuple[str, int], Lane] = {}
         self.closing = False
-        self._taker = taker
+        self.taker = taker
         self._where = where
         self.prefetch = prefetch
         self.enough = max(1, prefetch // 4)  # to read for less costs more than it brings
-        self.portion = min(_MOST_AT_ONCE, max(1, prefetch // 2))  # so that reading and handling overlap
-        self.room = prefetch
+        self._portion = min(_MOST_AT_ONCE, max(1, prefetch // 2))  # of what the thread takes
+        self.taken = 0
+        """How many were read, ever: written by whoever has the driver, ..."""
+        self.freed = 0
+        """... and how many of them are no longer held: written by the loop."""
         self._held = False
         self._full_since = 0.0
+        self._wanted = True
+        """The loop waits for messages; at first, for partitions."""
+        self._fetched = False
+        """The loop has had the driver since the thread looked."""
         self._loop = asyncio.get_running_loop()
+        self._driver = threading.Lock()
+        self._news: deque[Callable[[], None]] = deque()
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._later: list[Callable[[], None]] = []
-        """Orders that could not be done yet."""
+        """Orders that are still to be done."""
         self._thread = threading.Thread(target=self._run, name="weft kafka reader", daemon=True)
         self._settings = (
             address.client()
@@ -123,9 +141,32 @@ class Reader(ABC):
 
     # What the loop asks for.
 
+    def fetch(self, limit: int) -> None:
+        """Tell the taker the news, and so many messages at most that the driver has. Not while the handler has any."""
+        if self._driver.acquire(blocking=False):
+            try:
+                if self.lanes and not self._news and not self.closing:
+                    self.commit()
+                    if (most := min(self.allowed(), limit)) > 0:
+                        self._fetched = True
+                        self._take_in(self.consumer.consume(most, 0))
+            except KafkaException as failure:
+                raise self._failure(failure) from failure
+            finally:
+                self._driver.release()
+        self._hear()
+
+    def want(self) -> None:
+        """Wait for messages, and tell the taker."""
+
+        def order() -> None:
+            self._wanted = True
+
+        self.order(order)
+
     def free(self, count: int) -> None:
-        """So many that were read are no longer held, and positions may have moved."""
-        self.order(partial(self.freed, count))
+        """So many that were read are no longer held. Positions that this moves are moved before."""
+        self.freed += count
 
     def rewind(self, lane: Lane, offset: int, epoch: int) -> None:
         """Read on from there, but not before :meth:`go_on`."""
@@ -169,7 +210,7 @@ class Reader(ABC):
         self.order(order)
         await asyncio.to_thread(self._thread.join, self.address.options.timeout)
 
-    # What a subclass does, in the thread.
+    # What a subclass does, with the driver in its hands: in the thread, unless it says otherwise.
 
     @abstractmethod
     def begin(self) -> None:
@@ -179,9 +220,13 @@ class Reader(ABC):
     def tend(self) -> None:
         """Called again and again."""
 
-    def freed(self, count: int) -> None:
-        """There is room for so many more."""
-        self.room += count
+    def commit(self) -> bool:
+        """Ask for commits without waiting for them, also in the loop. Whether some are to be asked for soon."""
+        return False
+
+    @property
+    def room(self) -> int:
+        return self.prefetch - self.taken + self.freed
 
     def allowed(self) -> int:
         """How many may be read."""
@@ -198,7 +243,7 @@ class Reader(ABC):
         if places:
             self.consumer.incremental_assign(list(places))
             self._flow()
-        self.tell(self._taker.assigned, lanes)
+        self.tell(self.taker.assigned, lanes)
 
     def drop(self, places: Sequence[TopicPartition]) -> list[Lane]:
         """Those of them that were read."""
@@ -208,30 +253,43 @@ class Reader(ABC):
     def _reads(self, lane: Lane) -> bool:
         return self.lanes.get((lane.topic, lane.partition)) is lane
 
+    @property
+    def is_in_loop(self) -> bool:
+        return threading.current_thread() is not self._thread
+
     def tell(self, what: Callable[..., None], *values: object) -> None:
-        try:
-            self._loop.call_soon_threadsafe(what, *values)
-        except RuntimeError:  # the loop is closed: whoever had it is gone
-            self.closing = True
+        """In the loop; at the end of :meth:`fetch`, if it is there already."""
+        self._news.append(partial(what, *values))
+        if not self.is_in_loop:
+            try:
+                self._loop.call_soon_threadsafe(self._hear)
+            except RuntimeError:  # the loop is closed: whoever had it is gone
+                self.closing = True
+
+    def _hear(self) -> None:
+        while self._news:
+            self._news.popleft()()
 
     # The thread.
 
     def _run(self) -> None:
         error: BusError | None = None
         try:
-            self.consumer = Consumer(self._settings)
-            self.begin()
+            with self._driver:
+                self.consumer = Consumer(self._settings)
+                self.begin()
             while not self.closing:
-                self._obey()
-                self.tend()
-                self._read()
+                self._rest()
+                with self._driver:
+                    self._work()
         except KafkaException as failure:
-            error = told(the_error(failure), self.address.brokers, "can't read on")
+            error = self._failure(failure)
         except BusError as failure:
             error = failure
         finally:
-            self._end()
-            self.tell(self._taker.ended, error)
+            with self._driver:
+                self._end()
+            self.tell(self.taker.ended, error)
 
     def _end(self) -> None:
         self.closing = True
@@ -240,40 +298,62 @@ class Reader(ABC):
         with contextlib.suppress(KafkaException, AttributeError, RuntimeError):
             self.consumer.close()
 
-    def _obey(self, seconds: float = 0.0) -> None:
-        """Do what is asked for; waits so long for something."""
-        later, self._later = self._later, []
-        for order in later:
-            order()
-        with contextlib.suppress(queue.Empty):
-            if seconds:
-                self._orders.get(timeout=seconds)()
-            while True:
-                self._orders.get_nowait()()
+    def _rest(self) -> None:
+        """Until something is asked for, or for a while; not at all if the driver is to be waited for."""
+        if not self._wanted or self._is_full():
+            with contextlib.suppress(queue.Empty):
+                self._later.append(self._orders.get(timeout=_REST_SECONDS))
 
-    def _read(self) -> None:
-        if self.allowed() < self.enough:
-            now = time.monotonic()
-            self._full_since = self._full_since or now
-            if now - self._full_since > _FULL_SECONDS:
-                self._flow()
-                self.take_in(self.consumer.poll(0))
-            self._obey(_IDLE_SECONDS / 2)
+    def _work(self) -> None:
+        self._obey()
+        self.tend()
+        seconds = _BUSY_SECONDS if self.commit() else _IDLE_SECONDS
+        by_loop, self._fetched = self._fetched, False
+        if self._is_full():
+            if not by_loop:
+                self._wait_for_room()
             return
         if self._full_since:
             self._full_since = 0.0
             self._flow()
-        self.take_in(self.consumer.poll(_IDLE_SECONDS if self.room == self.prefetch else _BUSY_SECONDS))
+        if self._wanted:
+            self._poll(seconds)
+        elif not by_loop:
+            self._poll(0)
 
-    def take_in(self, first: Message | None) -> None:
+    def _obey(self) -> None:
+        later, self._later = self._later, []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                later.append(self._orders.get_nowait())
+        for order in later:
+            order()
+
+    def _is_full(self) -> bool:
+        return self.allowed() < self.enough
+
+    def _wait_for_room(self) -> None:
+        self._full_since = self._full_since or time.monotonic()
+        if time.monotonic() - self._full_since > _FULL_SECONDS:
+            self._flow()
+            self._poll(0)
+
+    def _poll(self, seconds: float) -> None:
+        """A message, for which is waited so long, and what may come with it."""
+        first = self.consumer.poll(seconds)
         if first is None:
             return
         messages = [first]
-        if (most := min(self.allowed(), self.portion)) > 1:
+        if (most := min(self.allowed(), self._portion)) > 1:
             messages += self.consumer.consume(most - 1, 0)
+        self._take_in(messages)
+
+    def _take_in(self, messages: Sequence[Message]) -> None:
         if runs := self._runs(messages):
-            self.room -= sum(len(run.deliveries) for run in runs)
-            self.tell(self._taker.arrived, runs)
+            if count := sum(len(run.offsets) for run in runs):
+                self._wanted = False
+                self.taken += count
+            self.tell(self.taker.arrived, runs)
 
     def _runs(self, messages: Sequence[Message]) -> list[Run]:
         runs: list[Run] = []
@@ -284,21 +364,25 @@ class Reader(ABC):
             if error := message.error():
                 self._trouble(error)
                 continue
-            partition, topic, offset = message.partition(), message.topic(), message.offset()
+            partition, topic = message.partition(), message.topic()
             if partition != at_partition or topic != at_topic:
                 at_partition, at_topic = partition, topic
                 lane = self.lanes.get((topic, partition))  # type: ignore[arg-type]
                 run = Run(lane, [], []) if lane is not None else None
                 if run is not None:
                     runs.append(run)
-            if run is None or offset is None:  # the partition was taken from us while this was being read
+            if run is None:  # the partition was taken from us while this was being read
                 continue
+            offset: int = message.offset()  # type: ignore[assignment]
             run.seen = offset + 1
             taken = delivery(message, run.lane.topic, run.lane.place, offset)
             if where is None or where.matches(taken.headers):
                 run.deliveries.append(taken)
                 run.offsets.append(offset)
         return runs
+
+    def _failure(self, failure: KafkaException) -> BusError:
+        return told(the_error(failure), self.address.brokers, "can't read on")
 
     def _trouble(self, error: KafkaError) -> None:
         # A topic that is not there may come, and brokers that are away come back.

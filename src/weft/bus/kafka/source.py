@@ -62,10 +62,11 @@ class KafkaSource:
     # As a source.
 
     async def receive(self, limit: int) -> list[Delivery]:
-        while not self._ready:
+        while not (self._ready or self._fetch(limit)):
             if self._error:
                 raise self._error
             self._changed.clear()
+            self._reader.want()
             await self._changed.wait()
         taken: list[Delivery] = []
         self._out = []
@@ -139,10 +140,7 @@ class KafkaSource:
                 self._ready.extend(_counted(run))
             elif run.offsets:
                 self._ready.append(run)
-            else:
-                self._reader.free(0)  # what was filtered out is done
-        if unwanted:
-            self._reader.free(unwanted)
+        self._reader.free(unwanted)
         if self._ready:
             self._changed.set()
 
@@ -165,6 +163,11 @@ class KafkaSource:
         self._changed.set()
 
     # How it is done.
+
+    def _fetch(self, limit: int) -> bool:
+        """Whether something is ready now."""
+        self._reader.fetch(limit)
+        return bool(self._ready)
 
     def _is_ours(self, lane: Lane) -> bool:
         return self._lanes.get(lane.name) is lane

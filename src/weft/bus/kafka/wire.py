@@ -57,23 +57,22 @@ def dead_record(group: str, delivery: Delivery, reason: str) -> Record:
 def delivery(raw: Raw, topic: str, place: str, offset: int) -> Delivery:
     """``place`` names the partition, with a slash at its end."""
     headers: dict[str, str] = {}
-    given = ""
+    position = given = f"{place}{offset}"
     # The driver's types say that it might be otherwise; on messages that were read it is not.
     for name, value in raw.headers() or ():  # type: ignore[str-unpack]
         text = value.decode("utf-8", "replace") if value else ""  # type: ignore[union-attr]
         if name == _ID:
-            given = text
+            given = text or position
         elif name == _TOPIC:
             topic = text
         else:
             headers[name] = text
     key = raw.key()
-    position = f"{place}{offset}"
     return Delivery(
         topic=topic,
         payload=raw.value() or b"",
         key=key.decode("utf-8", "replace") if key else "",
         headers=headers,
-        id=given or position,
+        id=given,
         position=position,
     )
