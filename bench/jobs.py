@@ -4,7 +4,7 @@
 
 Each app has a worker of its own with two processes. A round sends tasks through one app and waits for all results, then
 through the other, the first of a round by turns. ``plain`` is Celery as it comes; ``alike`` has the settings of ours
-that do work for each task (states, confirms, priorities, prefetch), so that what is left is the cost of our code.
+that do work for each task (states, priorities, prefetch): what they would cost without our code.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _APPS = {
         "app.conf.update(task_default_queue='alike', task_track_started=True, result_extended=True,"
         " worker_prefetch_multiplier=1)\n"
         "if BROKER.startswith('amqp'):\n"
-        "    app.conf.update(broker_transport_options={'confirm_publish': True}, task_queue_max_priority=9)\n"
+        "    app.conf.update(task_queue_max_priority=9)\n"
         "else:\n"
         "    app.conf.update(worker_disable_prefetch=True)\n"
     ),
@@ -65,10 +65,12 @@ class Contestant:
         module = f"bench_{name}"
         (folder / f"{module}.py").write_text(f"BROKER, BACKEND = {broker!r}, {backend!r}\n{_APPS[name]}{_TASK}")
         log = (folder / f"{name}.log").open("wb")
+        # The Weft that is measured is the one of this process.
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])}
         worker = subprocess.Popen(
             [sys.executable, "-m", "celery", "-A", module, "worker", "-c", "2", "-l", "INFO", "-n", f"{name}@bench",
              "--without-gossip", "--without-mingle"],
-            cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": str(folder)},
+            cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=environment,
         )  # fmt: skip
         running.callback(worker.wait)
         running.callback(worker.terminate)
@@ -79,7 +81,7 @@ class Contestant:
         self._sender = subprocess.Popen(
             [sys.executable, "-c", _SENDER.format(app=module)],
             cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env=os.environ | {"PYTHONPATH": str(folder)},
+            env=environment,
         )  # fmt: skip
         running.callback(self._sender.wait)
         running.callback(self._sender.terminate)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from celery import chord
 
@@ -26,6 +28,35 @@ def test_valkey(workshops: MakeWorkshop, valkey_url: str) -> None:
     shop.worker("-c", "1")
 
     assert shop.run("add", 1, 2) == 3
+
+
+def test_rabbitmq_confirms_what_is_to_be_confirmed(workshops: MakeWorkshop, rabbitmq_url: str) -> None:
+    amqp = workshops(broker=rabbitmq_url).app.amqp
+
+    with amqp.confirming_pool.acquire() as confirming, amqp.producer_pool.acquire() as plain:
+        assert confirming.channel.basic_publish == confirming.channel.basic_publish_confirm
+        assert plain.channel.basic_publish != plain.channel.basic_publish_confirm
+
+
+def _nothing() -> None:
+    pass
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_rabbitmq_confirms_tasks_that_must_not_be_lost(
+    workshops: MakeWorkshop, rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    app = workshops(broker=rabbitmq_url).app
+    confirmed = []
+
+    def send_task(*_: Any, producer: Any, **__: Any) -> None:
+        channel = producer and producer.channel
+        confirmed.append(channel is not None and channel.basic_publish == channel.basic_publish_confirm)
+
+    monkeypatch.setattr(app, "send_task", send_task)
+    app.task(_nothing, name=f"late-{late}", acks_late=late).delay()
+
+    assert confirmed == [late]
 
 
 @pytest.fixture(scope="module")

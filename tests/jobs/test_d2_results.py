@@ -83,6 +83,20 @@ def test_started_is_a_state(lasting: Workshop) -> None:
     lasting.get(result)
 
 
+def test_start_reaches_who_waits(shop: Workshop) -> None:
+    if shop.app.conf.result_backend.startswith("db"):
+        pytest.skip("a database tells nobody by itself")
+    seen: list[str] = []
+    result = shop.task("wait_for", "told").apply_async()
+
+    def look(message: dict[str, Any]) -> None:
+        seen.append(message["status"])
+        (shop.folder / "told").touch()
+
+    assert result.get(timeout=PATIENCE, on_message=look) == "told"
+    assert seen == ["STARTED", "SUCCESS"]
+
+
 def test_another_process_reads_the_result(lasting: Workshop) -> None:
     result = lasting.task("add", 20, 3).apply_async()
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -89,16 +90,37 @@ def test_sound_defaults() -> None:
     assert (conf.enable_utc, conf.timezone) == (True, "UTC")
     assert conf.broker_transport_options["visibility_timeout"] == 300
     assert conf.result_backend == REDIS
+    assert conf.result_extended
 
 
 def test_rabbitmq_queues_have_priorities_or_are_quorum_queues() -> None:
     classic, quorum = app_with(RABBITMQ), app_with(RABBITMQ, queue_type="quorum")
 
     assert classic.conf.result_backend == "rpc://"
-    assert classic.conf.broker_transport_options["confirm_publish"]
+    assert not classic.conf.result_extended
     assert classic.amqp.queues["weft"].queue_arguments == {"x-max-priority": 9}
     assert quorum.amqp.queues["weft"].queue_arguments == {"x-queue-type": "quorum"}
     assert quorum.amqp.queues["unheard-of"].queue_arguments == {"x-queue-type": "quorum"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "sender", "confirmed"),
+    [
+        ({}, None, False),
+        ({}, SimpleNamespace(acks_late=False), False),
+        ({}, SimpleNamespace(acks_late=True), True),
+        ({"confirm": True}, None, True),
+        ({"queue_type": "quorum"}, None, True),
+    ],
+)
+def test_sending_is_confirmed_where_something_rests_on_it(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], sender: Any, confirmed: bool
+) -> None:
+    monkeypatch.setattr(App, "current_worker_task", sender)
+    rabbitmq, redis = app_with(RABBITMQ, **settings), app_with(REDIS, **settings)
+
+    assert rabbitmq.producer_pool is (rabbitmq.amqp.confirming_pool if confirmed else rabbitmq.amqp.producer_pool)
+    assert redis.producer_pool is redis.amqp.producer_pool
 
 
 def test_any_setting_of_celery_by_new_and_old_name() -> None:

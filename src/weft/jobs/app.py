@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import celery
+from celery.app import backends
 from celery.local import Proxy
 from celery.schedules import BaseSchedule
 from celery.utils.log import get_logger
@@ -20,6 +21,7 @@ from weft.errors import ConfigError
 from weft.jobs import settings as job_settings
 from weft.jobs.defaults import configuration, longest_delay
 from weft.jobs.settings import JobSettings, without_management
+from weft.jobs.started import Starts, late
 
 if TYPE_CHECKING:
     from weft.jobs.schedules.entry import Entry
@@ -42,6 +44,7 @@ class App(celery.Celery):
     def __init__(self, settings: JobSettings | None = None, folder: Path | str = ".", **options: Any) -> None:
         self.weft = JobSettings() if settings is None else settings
         self.folder = Path(folder)
+        self.starts = Starts(self)
         self._recurring: list[tuple[Any, dict[str, Any]]] = []
         super().__init__(options.pop("main", self.weft.name), **options)
         self._pending_defaults.append(self._sound)
@@ -84,7 +87,19 @@ class App(celery.Celery):
 
     def _get_backend(self) -> Any:
         self._hold()
-        return super()._get_backend()
+        backend, url = backends.by_url(self.backend_cls or self.conf.result_backend, self.loader)
+        return late(backend)(app=self, url=url)
+
+    @property
+    def producer_pool(self) -> Any:
+        """What tasks are sent with.
+
+        RabbitMQ confirms them where the settings ask for it, on quorum queues, and where a task that is acknowledged
+        late sends them: its own message is given up afterwards.
+        """
+        sender = self.current_worker_task
+        confirmed = self.weft.confirm or self.weft.queue_type == "quorum" or (sender and sender.acks_late)
+        return self.amqp.confirming_pool if confirmed else self.amqp.producer_pool
 
     def every(
         self, when: float | str | timedelta | BaseSchedule | When, name: str = "", **more: Any

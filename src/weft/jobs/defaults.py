@@ -37,7 +37,6 @@ def configuration(settings: JobSettings, broker: str) -> dict[str, Any]:
         "timezone": settings.timezone,
         # A task that runs for minutes must not look as if nobody had taken it.
         "task_track_started": True,
-        "result_extended": True,
         "result_expires": settings.result_seconds,
         # A worker takes no more than it can do: what waits, waits where all workers see it.
         "worker_prefetch_multiplier": 1,
@@ -59,6 +58,8 @@ def configuration(settings: JobSettings, broker: str) -> dict[str, Any]:
         made |= _redis(settings, broker) if kind == "redis" else _rabbitmq(settings)
     if settings.backend:
         made["result_backend"] = settings.backend
+    # By rpc:// a result goes to who has sent the task, and knows which it is.
+    made["result_extended"] = made.get("result_backend") != "rpc://"
     return made | _given(settings.celery)
 
 
@@ -79,11 +80,7 @@ def _redis(settings: JobSettings, broker: str) -> dict[str, Any]:
 
 
 def _rabbitmq(settings: JobSettings) -> dict[str, Any]:
-    made: dict[str, Any] = {
-        "result_backend": "rpc://",
-        # A message counts as sent when the broker has it on disk.
-        "broker_transport_options": {"confirm_publish": True},
-    }
+    made: dict[str, Any] = {"result_backend": "rpc://"}
     if settings.queue_type == "classic":
         return made | {"task_queue_max_priority": HIGHEST_PRIORITY}
     # Quorum queues know no x-max-priority. RabbitMQ 4 has two levels in them, 5 and above first; older ones have none.

@@ -41,6 +41,7 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     queue: str = "weft"
     queue_type: Literal["classic", "quorum"] = "classic"
     routes: dict[str, Any] = {}
+    confirm: bool = False
 
     # Times
     timezone: str = "UTC"

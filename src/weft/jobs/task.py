@@ -40,6 +40,13 @@ class Task(celery.Task):
         if "before_start" in cls.__dict__:
             setattr(cls, "before_start", _guarded(cls.before_start))  # noqa: B010, mypy takes it for a mistake
 
+    def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+        """As Celery's; a task that is acknowledged late is one that must not be lost, and RabbitMQ confirms it."""
+        if not self.acks_late or self.app.conf.task_always_eager:
+            return super().apply_async(args, kwargs, **options)
+        with self.app.amqp.confirming_pool.acquire(block=True) as producer:
+            return super().apply_async(args, kwargs, **options | {"producer": producer})
+
     def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
         """Called by the worker before the task is run; for subclasses."""
         guard(self)

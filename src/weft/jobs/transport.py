@@ -11,9 +11,11 @@ from typing import Any
 
 import kombu
 from celery.app import amqp
+from kombu import pools
 from kombu.transport import redis
 
 from weft.jobs.defaults import HIGHEST_PRIORITY
+from weft.jobs.settings import kind_of
 
 
 class Channel(redis.Channel):
@@ -70,3 +72,10 @@ class AMQP(amqp.AMQP):
 
     Connection = Connection
     BrokerConnection = Connection
+
+    @property
+    def confirming_pool(self) -> Any:
+        """Producers that wait for RabbitMQ to confirm each message; on Redis, where every command is answered, any."""
+        if kind_of(self.app.conf.broker_url) != "rabbitmq":
+            return self.producer_pool
+        return pools.producers[self.app.connection_for_write(transport_options={"confirm_publish": True})]

@@ -35,7 +35,8 @@ def send(app: Any, entry: Entry, fire: Fire | None = None) -> str:
     task = app.tasks.get(entry.task)
     try:
         # Celery would have this process wait for the result, which nobody here asks for, and give up if it can't.
-        with denied_join_result():
+        with denied_join_result(), app.amqp.confirming_pool.acquire(block=True) as producer:
+            options["producer"] = producer
             if task is not None:
                 return str(task.apply_async(args, kwargs, **options).id)
             return str(app.send_task(entry.task, args, kwargs, **options).id)
