@@ -81,6 +81,8 @@ def test_live_on_a_terminal_until_it_is_ended(weft: Weft, tmp_path: Path, way: s
     top = subprocess.Popen(
         [sys.executable, "-m", "weft", "top", "shop"],
         cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=os.environ | {"TERM": "xterm"},
+        # As a terminal would have it: shells let what they start in the background ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     os.close(theirs)
     try:

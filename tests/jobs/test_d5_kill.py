@@ -17,7 +17,7 @@ from weft.testing.nemesis.beats import Ran, check, run
 def test_the_leader_is_killed(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     result = run(tmp_path, request.getfixturevalue(f"{kind}_url"), rounds=1, seed=1)
     assert result.findings == ()
-    assert result.fires > 6
+    assert result.fires >= 6  # three before the kill, and three after
 
 
 def test_the_check_sees_what_is_wrong() -> None:
