@@ -28,8 +28,8 @@ check: $(READY)  ## style, types, import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: setup  ## all tests, by two processes: most of them wait for servers
-	WEFT_TEST_SERVERS=required $(BIN)/pytest -n 2 --dist loadfile
+test: setup  ## all tests
+	WEFT_TEST_SERVERS=required $(BIN)/pytest
 
 SEEDS ?= 5
 FIRST ?= 1
