@@ -364,7 +364,7 @@ async def test_a_node_of_a_cluster_that_was_killed(listener: Listener) -> None:
     with RedisCluster(appendonly=True, node_timeout_ms=1_000) as cluster:
         async with depot_at(cluster.url) as depot:
             # Enough crawls that each node has one.
-            names = {new_name() for _ in range(12)}
+            names = {new_name() for _ in range(30)}
             stores = [await depot.create(name, EASY) for name in sorted(names)]
             for store in stores:
                 await store.frontier.put(pages(COUNT))
