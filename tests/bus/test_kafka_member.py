@@ -15,7 +15,7 @@ from weft.bus.kafka import reader
 from weft.bus.kafka.address import parse
 from weft.bus.kafka.lane import Lane
 from weft.bus.kafka.member import Member
-from weft.bus.kafka.reader import Run
+from weft.bus.kafka.run import Run
 
 
 class Kafka:

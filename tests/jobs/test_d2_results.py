@@ -22,12 +22,9 @@ def shop(request: pytest.FixtureRequest, workshops: MakeWorkshop, tmp_path_facto
     return made
 
 
-@pytest.fixture
-def lasting(shop: Workshop) -> Workshop:
-    """A backend that anyone can ask, not only who has sent the task."""
-    if shop.app.conf.result_backend.startswith("rpc"):
-        pytest.skip("rpc:// tells the caller only")
-    return shop
+# Backends that anyone can ask, not only who has sent the task; and those that tell who waits, which no database does.
+lasting = pytest.mark.parametrize("shop", ["redis", "sqlite"], indirect=True)
+telling = pytest.mark.parametrize("shop", ["redis", "rpc"], indirect=True)
 
 
 def test_value(shop: Workshop) -> None:
@@ -64,28 +61,29 @@ def test_progress_reaches_who_waits(shop: Workshop) -> None:
     assert told[0]["total"] == 4
 
 
-def test_state_and_progress_can_be_looked_at(lasting: Workshop) -> None:
-    result = lasting.task("count_up", 2, "look").apply_async()
+@lasting
+def test_state_and_progress_can_be_looked_at(shop: Workshop) -> None:
+    result = shop.task("count_up", 2, "look").apply_async()
 
     wait_until(lambda: result.state == "PROGRESS", "the task says how far it is")
     wait_until(lambda: result.info.get("word") == "half", "it is half done")
     assert result.info == {"current": 1, "total": 2, "word": "half"}
-    (lasting.folder / "look").touch()
-    assert lasting.get(result) == 2
+    (shop.folder / "look").touch()
+    assert shop.get(result) == 2
     assert result.state == "SUCCESS"
 
 
-def test_started_is_a_state(lasting: Workshop) -> None:
-    result = lasting.task("wait_for", "start").apply_async()
+@lasting
+def test_started_is_a_state(shop: Workshop) -> None:
+    result = shop.task("wait_for", "start").apply_async()
 
     wait_until(lambda: result.state == "STARTED", "the task counts as started")
-    (lasting.folder / "start").touch()
-    lasting.get(result)
+    (shop.folder / "start").touch()
+    shop.get(result)
 
 
+@telling
 def test_start_reaches_who_waits(shop: Workshop) -> None:
-    if shop.app.conf.result_backend.startswith("db"):
-        pytest.skip("a database tells nobody by itself")
     seen: list[str] = []
     result = shop.task("wait_for", "told").apply_async()
 
@@ -97,27 +95,30 @@ def test_start_reaches_who_waits(shop: Workshop) -> None:
     assert seen == ["STARTED", "SUCCESS"]
 
 
-def test_another_process_reads_the_result(lasting: Workshop) -> None:
-    result = lasting.task("add", 20, 3).apply_async()
+@lasting
+def test_another_process_reads_the_result(shop: Workshop) -> None:
+    result = shop.task("add", 20, 3).apply_async()
 
-    told = lasting.weft("jobs", "result", result.id)
+    told = shop.weft("jobs", "result", result.id)
     assert (told.returncode, told.stdout.strip()) == (0, "23")
 
 
-def test_result_has_the_name_and_arguments_of_its_task(lasting: Workshop) -> None:
-    result = lasting.task("add", 1, 2).apply_async()
+@lasting
+def test_result_has_the_name_and_arguments_of_its_task(shop: Workshop) -> None:
+    result = shop.task("add", 1, 2).apply_async()
 
-    lasting.get(result)
+    shop.get(result)
     assert result.name == "tasks.add"
     assert list(result.args) == [1, 2]
 
 
-def test_forgotten_result_is_gone(lasting: Workshop) -> None:
-    result = lasting.task("add", 1, 2).apply_async()
-    lasting.get(result)
+@lasting
+def test_forgotten_result_is_gone(shop: Workshop) -> None:
+    result = shop.task("add", 1, 2).apply_async()
+    shop.get(result)
 
     result.forget()
-    assert lasting.app.AsyncResult(result.id).state == "PENDING"
+    assert shop.app.AsyncResult(result.id).state == "PENDING"
 
 
 def test_waiting_can_end_early(shop: Workshop) -> None:

@@ -33,11 +33,11 @@ from typing import Any, Final, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from weft.bus.base import Delivery, Where
+from weft.bus.base import Where
 from weft.bus.kafka.address import Address
 from weft.bus.kafka.errors import HOPELESS, the_error, told
 from weft.bus.kafka.lane import Lane
-from weft.bus.kafka.wire import delivery
+from weft.bus.kafka.run import Run, runs_of
 from weft.errors import BusError
 
 _IDLE_SECONDS: Final = 0.1  # in one call, with nothing to do
@@ -45,30 +45,6 @@ _BUSY_SECONDS: Final = 0.01  # in one call, while something is to be committed s
 _REST_SECONDS: Final = 0.05  # between two looks at whether the loop takes messages itself
 _FULL_SECONDS: Final = 0.2  # without room, until partitions are paused
 _MOST_AT_ONCE: Final = 1000
-
-
-class Run:
-    """Messages that follow each other in one partition; ``seen`` is past those that were filtered out, too."""
-
-    __slots__ = ("deliveries", "epoch", "lane", "offsets", "seen")
-
-    def __init__(self, lane: Lane, deliveries: list[Delivery], offsets: list[int]) -> None:
-        self.lane = lane
-        self.epoch = lane.reading
-        self.deliveries = deliveries
-        self.offsets = offsets
-        self.seen = -1
-
-    @property
-    def was_tried(self) -> bool:
-        return self.deliveries[0].attempt > 1
-
-    def cut(self, count: int) -> tuple[Run, Run]:
-        """The first so many, and the rest."""
-        return (
-            Run(self.lane, self.deliveries[:count], self.offsets[:count]),
-            Run(self.lane, self.deliveries[count:], self.offsets[count:]),
-        )
 
 
 class Taker(Protocol):
@@ -349,37 +325,11 @@ class Reader(ABC):
         self._take_in(messages)
 
     def _take_in(self, messages: Sequence[Message]) -> None:
-        if runs := self._runs(messages):
+        if runs := runs_of(messages, self.lanes, self._where, self._trouble):
             if count := sum(len(run.offsets) for run in runs):
                 self._wanted = False
                 self.taken += count
             self.tell(self.taker.arrived, runs)
-
-    def _runs(self, messages: Sequence[Message]) -> list[Run]:
-        runs: list[Run] = []
-        run: Run | None = None
-        at_topic = at_partition = None
-        where = self._where
-        for message in messages:
-            if error := message.error():
-                self._trouble(error)
-                continue
-            partition, topic = message.partition(), message.topic()
-            if partition != at_partition or topic != at_topic:
-                at_partition, at_topic = partition, topic
-                lane = self.lanes.get((topic, partition))  # type: ignore[arg-type]
-                run = Run(lane, [], []) if lane is not None else None
-                if run is not None:
-                    runs.append(run)
-            if run is None:  # the partition was taken from us while this was being read
-                continue
-            offset: int = message.offset()  # type: ignore[assignment]
-            run.seen = offset + 1
-            taken = delivery(message, run.lane.topic, run.lane.place, offset)
-            if where is None or where.matches(taken.headers):
-                run.deliveries.append(taken)
-                run.offsets.append(offset)
-        return runs
 
     def _failure(self, failure: KafkaException) -> BusError:
         return told(the_error(failure), self.address.brokers, "can't read on")

@@ -15,7 +15,8 @@ import msgspec
 
 from weft.bus.base import Delivery
 from weft.bus.kafka.lane import Lane
-from weft.bus.kafka.reader import Reader, Run
+from weft.bus.kafka.reader import Reader
+from weft.bus.kafka.run import Run
 from weft.bus.kafka.sender import Sender
 from weft.bus.kafka.wire import dead_record
 from weft.errors import BusError, BusUnavailable
