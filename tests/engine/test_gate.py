@@ -89,7 +89,9 @@ def test_texts_that_take_too_much_room_are_forgotten(monkeypatch: pytest.MonkeyP
         assert sum(len(kept) for kept in it._known._texts.values()) < 10
 
 
-@pytest.mark.parametrize("fields", [{"handler": "", "depth": "2"}, {"handler": 3, "depth": 1}])
+@pytest.mark.parametrize(
+    "fields", [{"handler": "", "depth": "2"}, {"handler": 3, "depth": 1}, {"depth": 1, "meta": {"a": object()}}]
+)
 def test_links_with_fields_that_cannot_be_stored_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="can't be stored"):
         gate().admit([links([A], fields)])

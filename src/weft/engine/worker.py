@@ -104,7 +104,7 @@ class Worker:
         return len(self._held)
 
     async def run(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()  # kept, as before Python 3.12 each look for it is a system call
         async with task_group() as group:
             helpers = [group.create_task(each()) for each in (self._settle_loop, self._extend_loop, self._gauge_loop)]
             await self._feed()

@@ -13,6 +13,7 @@ from weft.model.request import Request
 from weft.model.url import Joiner
 
 _IDENTITY = frozenset({"method", "body", "salt"})
+_BARE = frozenset({"handler", "depth"})
 
 
 class Links(Sequence[Request]):
@@ -39,8 +40,8 @@ class Links(Sequence[Request]):
 
     @property
     def is_bare(self) -> bool:
-        """Whether they have nothing but a handler and a depth."""
-        return len(self.fields) == 2
+        """Whether they have nothing but a handler and a depth, as a page gives to each."""
+        return self.fields.keys() <= _BARE
 
     def to(self, url: str) -> Request:
         return Request(url=url, **self.fields)
