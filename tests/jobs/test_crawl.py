@@ -60,10 +60,10 @@ def test_slice_after_slice_to_the_end(shop: Crawling) -> None:
     result = shop.crawl(output="out.jsonl").apply_async()
 
     def look() -> bool:
-        info = result.info if result.state == "PROGRESS" else None
-        if isinstance(info, dict) and info not in seen:
-            seen.append(info)
-        return bool(result.ready())
+        meta = result.backend.get_task_meta(result.id)
+        if meta["status"] == "PROGRESS" and meta["result"] not in seen:
+            seen.append(meta["result"])
+        return meta["status"] == "SUCCESS"
 
     until(look, "the crawl is over")
     assert numbers(shop.get(result)) == finished()

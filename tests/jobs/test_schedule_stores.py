@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,6 +105,36 @@ def test_a_clock_that_is_set_back_holds_up_nothing(tmp_path: Path) -> None:
     assert after.begin("f", "b", LONG, alone="minutely") is Begun.NOW
     for store in (after, before):
         store.close()
+
+
+def test_a_clock_that_is_corrected_takes_nothing_from_its_owner(tmp_path: Path) -> None:
+    early, late = FakeClock(), FakeClock(FakeClock().time() + 0.5)
+    after, before = (SqliteStore(tmp_path / "s.db", clock.time) for clock in (early, late))
+    before.lead("a", LONG)
+    before.begin("f", "a", LONG, alone="minutely")
+    assert after.lead("b", LONG) is None
+    assert after.begin("f", "b", LONG) is Begun.BUSY
+    assert after.begin("g", "b", LONG, alone="minutely") is Begun.BUSY
+    for store in (after, before):
+        store.close()
+
+
+def test_the_clock_is_read_under_the_lock(tmp_path: Path) -> None:
+    """Else one that waited for the lock would find what was written meanwhile to be from after a clock was set back."""
+
+    def locked_time() -> float:
+        other = sqlite3.connect(tmp_path / "s.db", timeout=0)
+        with contextlib.closing(other), pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("BEGIN IMMEDIATE")
+        return time.time()
+
+    store = SqliteStore(tmp_path / "s.db", locked_time)
+    assert store.lead("a", LONG) == 1
+    assert store.begin("f", "a", LONG) is Begun.NOW
+    assert store.extend("f", "a", LONG)
+    assert store.marks(["f"]) == [Mark.RUNNING]
+    store.end("f", "a", LONG)
+    store.close()
 
 
 def test_leases_run_out_to_the_moment(tmp_path: Path) -> None:

@@ -6,9 +6,10 @@
     mark       fire → state (running, waiting, over), owner, until, and how long it is kept
     alone      entry → the fire that runs, where only one may, and until when
 
-Each operation is a transaction that begins with the write lock. Times are seconds since the epoch by this machine's
-clock. A lease that seems to last longer than it was given for was written before the clock was set back, and counts as
-run out: then two beats may both believe to lead for a moment, and the older one's token is refused.
+Each operation is a transaction that begins with the write lock, and the clock is read under it, so that times are in
+the order of the operations. They are seconds since the epoch by this machine's clock. A lease that seems to last longer
+than it was given for, by more than clocks are corrected in passing, was written before the clock was set back, and
+counts as run out: then two beats may both believe to lead for a moment, and the older one's token is refused.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ CREATE INDEX IF NOT EXISTS mark_keep ON mark (keep);
 CREATE TABLE IF NOT EXISTS alone (entry TEXT PRIMARY KEY, fire TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
 """
 _BUSY_SECONDS: Final = 10.0
+_CORRECTION_SECONDS: Final = 1.0
 # A mark is known for so long after its lease: long enough for any broker to hand a task out again.
 _KEEP_SECONDS: Final = 86_400.0
 
@@ -98,10 +100,10 @@ class SqliteStore:
         return sorted((_decoded(text, Fire) for (text,) in rows), key=lambda fire: fire.due)
 
     def lead(self, owner: str, seconds: float) -> int | None:
-        now = self._time()
         with self._transaction() as do:
+            now = self._time()
             former, token, until = do("SELECT owner, token, until FROM leader").fetchone() or ("", 0, 0.0)
-            held = now < until <= now + seconds
+            held = now < until <= now + seconds + _CORRECTION_SECONDS
             if held and former != owner:
                 return None
             token = int(token) + (not held)
@@ -114,15 +116,16 @@ class SqliteStore:
             do("UPDATE leader SET until = 0 WHERE owner = ?", (owner,))
 
     def begin(self, fire: str, owner: str, seconds: float, alone: str = "") -> Begun:
-        now = self._time()
         with self._transaction() as do:
+            now = self._time()
             state, until = do("SELECT state, until FROM mark WHERE fire = ?", (fire,)).fetchone() or ("", 0.0)
             if state == Mark.OVER:
                 return Begun.OVER
-            if state == Mark.RUNNING and now < until <= now + seconds:
+            longest = now + seconds + _CORRECTION_SECONDS
+            if state == Mark.RUNNING and now < until <= longest:
                 return Begun.BUSY
             if alone:
-                row = (alone, fire, now, now + seconds)
+                row = (alone, fire, now, longest)
                 if do("SELECT 1 FROM alone WHERE entry = ? AND fire != ? AND until > ? AND until <= ?", row).fetchone():
                     return Begun.BUSY
                 do("INSERT OR REPLACE INTO alone VALUES (?, ?, ?)", (alone, fire, now + seconds))
@@ -131,8 +134,8 @@ class SqliteStore:
             return Begun.NOW
 
     def extend(self, fire: str, owner: str, seconds: float, alone: str = "") -> bool:
-        now = self._time()
         with self._transaction() as do:
+            now = self._time()
             row = (now + seconds, now + _KEEP_SECONDS, fire, owner)
             if do("UPDATE mark SET until = ?, keep = ? WHERE fire = ? AND owner = ?", row).rowcount != 1:
                 return False
@@ -141,8 +144,8 @@ class SqliteStore:
             return True
 
     def end(self, fire: str, owner: str, keep_seconds: float, alone: str = "", *, again: bool = False) -> None:
-        until = self._time() + keep_seconds
         with self._transaction() as do:
+            until = self._time() + keep_seconds
             (former,) = do("SELECT owner FROM mark WHERE fire = ?", (fire,)).fetchone() or ("",)
             if former and former != owner:
                 return
@@ -151,9 +154,9 @@ class SqliteStore:
             do("DELETE FROM alone WHERE entry = ? AND fire = ?", (alone, fire))
 
     def marks(self, fires: Sequence[str]) -> list[Mark]:
-        now = self._time()
         found = []
         with self._transaction() as do:
+            now = self._time()
             for fire in fires:
                 state, until = do("SELECT state, until FROM mark WHERE fire = ?", (fire,)).fetchone() or ("none", 0.0)
                 lapsed = state in (Mark.RUNNING, Mark.WAITING) and until <= now
