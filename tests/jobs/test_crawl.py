@@ -63,7 +63,7 @@ def test_slice_after_slice_to_the_end(shop: Crawling) -> None:
         meta = result.backend.get_task_meta(result.id)
         if meta["status"] == "PROGRESS" and meta["result"] not in seen:
             seen.append(meta["result"])
-        return meta["status"] == "SUCCESS"
+        return bool(meta["status"] == "SUCCESS")
 
     until(look, "the crawl is over")
     assert numbers(shop.get(result)) == finished()

@@ -239,11 +239,16 @@ def checked(message: Message, capabilities: frozenset[Capability], give_id: Call
     :raises Unsupported: it asks for what the broker lacks.
     """
     check_message(message)
+    check_wishes(message, capabilities)
+    return message if message.id else msgspec.structs.replace(message, id=give_id())
+
+
+def check_wishes(message: Message, capabilities: frozenset[Capability]) -> None:
+    """:raises Unsupported: it asks for what the broker lacks."""
     if message.priority:
         require(Capability.PRIORITY, capabilities)
     if message.delay:
         require(Capability.DELAY, capabilities)
-    return message if message.id else msgspec.structs.replace(message, id=give_id())
 
 
 def check_message(message: Message) -> None:

@@ -31,8 +31,8 @@ from weft.bus.base import (
     Listener,
     Message,
     Subscription,
-    checked,
-    ids,
+    check_message,
+    check_wishes,
 )
 from weft.bus.kafka.address import Address, parse
 from weft.bus.kafka.catalog import Catalog
@@ -43,7 +43,7 @@ from weft.bus.kafka.overview import Overview
 from weft.bus.kafka.sender import Sender
 from weft.bus.kafka.source import KafkaSource
 from weft.bus.kafka.watch import Watch
-from weft.bus.kafka.wire import Record, dead_topic, record
+from weft.bus.kafka.wire import dead_topic, record
 from weft.bus.subscription import Pump
 from weft.bus.topics import check_topic, is_pattern
 from weft.errors import BusError, BusRefused, ConfigError
@@ -65,7 +65,6 @@ class KafkaBus:
         self._sender = Sender(address, self._watch.trouble)
         self._pumps: set[Pump] = set()
         self._closed = False
-        self._new_id = ids()
 
     @classmethod
     async def connect(cls, url: str) -> Self:
@@ -81,12 +80,15 @@ class KafkaBus:
         topics = {message.topic for message in messages}
         for topic in topics:
             check_topic(topic)
-        records = [self._record(message) for message in messages]
-        if not records:
+        for message in messages:
+            if message.priority or message.delay:
+                check_message(message)
+                check_wishes(message, self.capabilities)
+        if not messages:
             return
         await self._catalog.ensure(topics)
         try:
-            await self._sender.send(records)
+            await self._sender.send([record(message) for message in messages])
         except BusRefused:
             self._catalog.forget(topics)  # perhaps one was removed
             raise
@@ -121,11 +123,6 @@ class KafkaBus:
         await asyncio.gather(*[pump.close() for pump in self._pumps])
         await asyncio.gather(self._sender.close(), self._overview.close())
         await self._watch.close()
-
-    def _record(self, message: Message) -> Record:
-        if message.priority or message.delay:
-            checked(message, self.capabilities, self._new_id)
-        return record(message, message.id or self._new_id())
 
     async def _join(self, interest: Interest) -> KafkaSource:
         there = await self._catalog.matching(interest.topics)

@@ -2,11 +2,11 @@
 
 The topic is Kafka's, the key its key, the payload its value. Headers are Kafka's, with a few of ours among them:
 
-    weft-id       the message's id
+    weft-id       the message's id, if it was published with one
     weft-topic    of a dead letter: where it came from
     weft-reason   of a dead letter: why
 
-What others produced has no id; its place is one.
+The id of any other is its place: topic, partition and offset. No two have the same, and it costs nothing to carry.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def is_dead_topic(topic: str) -> bool:
     return topic.endswith("..dead")
 
 
-def record(message: Message, id: str) -> Record:
-    headers: Headers = [(_ID, id.encode())]
+def record(message: Message) -> Record:
+    headers: Headers = [(_ID, message.id.encode())] if message.id else []
     if message.headers:
         headers += [(name, value.encode()) for name, value in message.headers.items()]
     return message.topic, message.payload, message.key or None, headers
 
 
 def dead_record(group: str, delivery: Delivery, reason: str) -> Record:
-    _, value, key, headers = record(delivery, delivery.id)
+    _, value, key, headers = record(delivery)
     headers = [pair for pair in headers if pair[0] != REASON]
     headers += [(_TOPIC, delivery.topic.encode()), (REASON, reason.encode())]
     return dead_topic(group), value, key, headers
@@ -56,17 +56,14 @@ def dead_record(group: str, delivery: Delivery, reason: str) -> Record:
 
 def delivery(raw: Raw, topic: str, place: str, offset: int) -> Delivery:
     """``place`` names the partition, with a slash at its end."""
-    headers: dict[str, str] = {}
     position = given = f"{place}{offset}"
-    # The driver's types say that it might be otherwise; on messages that were read it is not.
-    for name, value in raw.headers() or ():  # type: ignore[str-unpack]
-        text = value.decode("utf-8", "replace") if value else ""  # type: ignore[union-attr]
-        if name == _ID:
-            given = text or position
-        elif name == _TOPIC:
-            topic = text
-        else:
-            headers[name] = text
+    headers: dict[str, str] = {}
+    if carried := raw.headers():
+        # The driver's types say that it might be otherwise; on messages that were read it is not.
+        for name, value in carried:  # type: ignore[str-unpack]
+            headers[name] = value.decode("utf-8", "replace") if value else ""  # type: ignore[union-attr]
+        given = headers.pop(_ID, "") or position
+        topic = headers.pop(_TOPIC, topic)
     key = raw.key()
     return Delivery(
         topic=topic,
