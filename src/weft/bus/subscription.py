@@ -59,7 +59,7 @@ class Pump:
         self._paused = False
         self._closing = False
         self._told = asyncio.Event()  # to pause, to resume or to close
-        self._receiving: asyncio.Task[list[Delivery]] | None = None
+        self._receiving = self._interrupted = False
         self._task = asyncio.create_task(self._run(), name=f"subscription to {', '.join(interest.topics)}")
         # Whoever waits for it is told; whoever does not need not be shouted at.
         self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -92,26 +92,31 @@ class Pump:
                     await self._told.wait()
                 elif deliveries := await self._receive():
                     await self._hand_out(deliveries)
+                    await asyncio.sleep(0)  # where neither source nor handler had to wait, others must get their turn
         finally:
             self._ended(self)
             await self._source.close()
 
     def _tell(self) -> None:
         self._told.set()
-        if self._receiving:
-            self._receiving.cancel()
+        if self._receiving and not self._interrupted:
+            self._interrupted = True
+            self._task.cancel()
 
     async def _receive(self) -> list[Delivery]:
         """The next batch; none when it was told something else."""
-        self._receiving = asyncio.create_task(self._source.receive(self._batch))
+        self._receiving = True
         try:
-            return await self._receiving
+            return await self._source.receive(self._batch)
         except asyncio.CancelledError:
-            if self._task.cancelling():
-                raise
-            return []
+            if self._interrupted and self._task.cancelling() == 1:
+                return []
+            raise
         finally:
-            self._receiving = None
+            self._receiving = False
+            if self._interrupted:
+                self._interrupted = False
+                self._task.uncancel()
 
     async def _hand_out(self, deliveries: list[Delivery]) -> None:
         # What failed before comes alone, so that it can't take others along again.

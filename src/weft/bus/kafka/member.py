@@ -4,8 +4,9 @@ Partitions are taken and given up by the cooperative protocol, in which the othe
 given up, the handler may end what it has of it: so a message is handled twice only if that takes too long, or if this
 process dies.
 
-Commits are asked for, and the driver tells Kafka's word when it is next read from. If that is not to be, because too
-much is without Kafka's word already, it is waited for, in the thread.
+Commits are asked for, and the driver tells Kafka's word when it is next read from: seldom enough that they cost little,
+as each takes Kafka some milliseconds, and with so much allowed meanwhile that a quick handler need not wait for them.
+If too much is without Kafka's word already, it is waited for, in the thread.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from weft.bus.kafka.reader import Reader, Taker
 from weft.bus.kafka.wire import INTERNAL
 from weft.bus.topics import expression, is_pattern
 
-_COMMIT_SECONDS: Final = 0.02  # while little is done, it is committed no more often: it is a question to Kafka
+UNSURE: Final = 4
+"""So many times the prefetch may have been read without Kafka's word."""
+
+_COMMIT_SECONDS: Final = 0.02  # while less than the prefetch is done, it is committed no more often
 _COMMIT_PATIENCE: Final = 5.0
 _COMMIT_AGAIN: Final = 0.2
 
@@ -61,9 +65,8 @@ class Member(Reader):
         self.consumer.subscribe(self._topics, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._lose)
 
     def allowed(self) -> int:
-        """With these, and one that a look at the driver may bring, no more than twice the prefetch was read without
-        Kafka's word."""
-        return min(self.room, 2 * self.prefetch - 1 - (self.taken - self._sure))
+        """With these, and one that a look at the driver may bring, it is no more than may be without Kafka's word."""
+        return min(self.room, UNSURE * self.prefetch - 1 - (self.taken - self._sure))
 
     def tend(self) -> None:
         """If nothing may be read for want of Kafka's word, wait for it."""
@@ -75,7 +78,7 @@ class Member(Reader):
         """Early enough for Kafka's word to come before it is needed."""
         now = time.monotonic()
         under_way = self._asked and now < self._asked_until
-        is_time = self.freed - self._asked_for >= self.enough or now >= self._commit_before
+        is_time = self.freed - self._asked_for >= self.prefetch or now >= self._commit_before
         if is_time and not under_way and now >= self._commit_after:
             self._ask(now)
         return self.freed > self._asked_for

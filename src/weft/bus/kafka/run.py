@@ -5,13 +5,16 @@ By runs rather than one by one, because whoever takes them can then count and en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import compress, groupby
+from operator import itemgetter
+from typing import Any
 
 from confluent_kafka import KafkaError, Message
 
 from weft.bus.base import Delivery, Where
 from weft.bus.kafka.lane import Lane
-from weft.bus.kafka.wire import delivery
+from weft.bus.kafka.wire import deliveries_of
 
 
 class Run:
@@ -19,12 +22,12 @@ class Run:
 
     __slots__ = ("deliveries", "epoch", "lane", "offsets", "seen")
 
-    def __init__(self, lane: Lane, deliveries: list[Delivery], offsets: list[int]) -> None:
+    def __init__(self, lane: Lane, deliveries: list[Delivery], offsets: list[int], seen: int = -1) -> None:
         self.lane = lane
         self.epoch = lane.reading
         self.deliveries = deliveries
         self.offsets = offsets
-        self.seen = -1
+        self.seen = seen
 
     @property
     def was_tried(self) -> bool:
@@ -39,33 +42,35 @@ class Run:
 
 
 def runs_of(
-    messages: Iterable[Message],
+    messages: Sequence[Message],
     lanes: Mapping[tuple[str, int], Lane],
     where: Where | None,
     trouble: Callable[[KafkaError], None],
 ) -> list[Run]:
     """What was read, by partitions: those of ``lanes``, as others were taken from us meanwhile. ``trouble`` is told of
     errors that came in the place of messages."""
-    runs: list[Run] = []
-    run: Run | None = None
-    at_topic = at_partition = None
-    for message in messages:
-        if error := message.error():
+    errors = [error for message in messages if (error := message.error())]
+    if errors:
+        for error in errors:
             trouble(error)
-            continue
-        partition, topic = message.partition(), message.topic()
-        if partition != at_partition or topic != at_topic:
-            at_partition, at_topic = partition, topic
-            lane = lanes.get((topic, partition))  # type: ignore[arg-type]
-            run = Run(lane, [], []) if lane is not None else None
-            if run is not None:
-                runs.append(run)
-        if run is None:  # the partition was taken from us while this was being read
-            continue
-        offset: int = message.offset()  # type: ignore[assignment]
-        run.seen = offset + 1
-        taken = delivery(message, run.lane.topic, run.lane.place, offset)
-        if where is None or where.matches(taken.headers):
-            run.deliveries.append(taken)
-            run.offsets.append(offset)
-    return runs
+        messages = [message for message in messages if not message.error()]
+    return [_run(lane, those, where) for place, those in _by_place(messages) if (lane := lanes.get(place)) is not None]
+
+
+def _by_place(messages: Sequence[Message]) -> Iterator[tuple[Any, Sequence[Message]]]:
+    places = [(message.topic(), message.partition()) for message in messages]
+    if places and places.count(places[0]) == len(places):  # all of one partition, as nearly always
+        yield places[0], messages
+        return
+    for place, pairs in groupby(zip(places, messages, strict=True), itemgetter(0)):
+        yield place, [message for _, message in pairs]
+
+
+def _run(lane: Lane, messages: Sequence[Message], where: Where | None) -> Run:
+    offsets: list[int] = [message.offset() for message in messages]  # type: ignore[misc]
+    deliveries = deliveries_of(messages, lane.topic, [f"{lane.place}{offset}" for offset in offsets])
+    seen = offsets[-1] + 1
+    if where is not None:
+        wanted = [where.matches(delivery.headers) for delivery in deliveries]
+        deliveries, offsets = list(compress(deliveries, wanted)), list(compress(offsets, wanted))
+    return Run(lane, deliveries, offsets, seen)

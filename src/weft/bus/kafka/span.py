@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from weft.bus.base import Delivery
 from weft.bus.kafka.address import Address
-from weft.bus.kafka.wire import delivery
+from weft.bus.kafka.wire import deliveries_of
 
 Place = tuple[str, int]
 """A topic, and the number of a partition of it."""
@@ -44,7 +44,7 @@ def first_of(address: Address, spans: Mapping[Place, Span], limit: int) -> list[
                 if place not in left:
                     continue
                 if error is None:
-                    taken = delivery(message, place[0], f"{place[0]}/{place[1]}/", message.offset() or 0)
+                    (taken,) = deliveries_of([message], place[0], [f"{place[0]}/{place[1]}/{message.offset()}"])
                     found.append((message.timestamp()[1], taken))
                     left[place] -= 1
                 if error is not None or not left[place]:

@@ -11,7 +11,8 @@ The id of any other is its place: topic, partition and offset. No two have the s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 from weft.bus.base import Delivery, Message
 from weft.bus.subscription import REASON
@@ -54,22 +55,30 @@ def dead_record(group: str, delivery: Delivery, reason: str) -> Record:
     return dead_topic(group), value, key, headers
 
 
-def delivery(raw: Raw, topic: str, place: str, offset: int) -> Delivery:
-    """``place`` names the partition, with a slash at its end."""
-    position = given = f"{place}{offset}"
-    headers: dict[str, str] = {}
-    if carried := raw.headers():
-        # The driver's types say that it might be otherwise; on messages that were read it is not.
-        for name, value in carried:  # type: ignore[str-unpack]
-            headers[name] = value.decode("utf-8", "replace") if value else ""  # type: ignore[union-attr]
-        given = headers.pop(_ID, "") or position
-        topic = headers.pop(_TOPIC, topic)
+def deliveries_of(raws: Iterable[Raw], topic: str, positions: Iterable[str]) -> list[Delivery]:
+    """Messages of one topic that were read at these positions."""
+    return [
+        _with_headers(raw, topic, position, carried)
+        if (carried := raw.headers())
+        else Delivery(
+            topic=topic,
+            payload=raw.value() or b"",
+            key=key.decode("utf-8", "replace") if (key := raw.key()) else "",
+            id=position,
+            position=position,
+        )
+        for raw, position in zip(raws, positions, strict=True)
+    ]
+
+
+def _with_headers(raw: Raw, topic: str, position: str, carried: Any) -> Delivery:
+    headers = {name: value.decode("utf-8", "replace") if value else "" for name, value in carried}
     key = raw.key()
     return Delivery(
-        topic=topic,
+        id=headers.pop(_ID, "") or position,
+        topic=headers.pop(_TOPIC, topic),
         payload=raw.value() or b"",
         key=key.decode("utf-8", "replace") if key else "",
         headers=headers,
-        id=given,
         position=position,
     )
