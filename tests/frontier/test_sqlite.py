@@ -81,6 +81,23 @@ class TestSqlite(FrontierContract):
     """Everything a frontier must do."""
 
 
+async def test_a_wait_counts_from_when_the_lease_is_handed_out(store: SqliteStore) -> None:
+    frontier = await store.frontier(Rules(pace=Pace(1.0, 1), ahead=1.0))
+    await frontier.put(pages(2))
+    (first,) = await frontier.lease(1, "w")
+    await frontier.settle([Done(lease=first, touched=store.clock.monotonic())])
+    write = frontier.database.write
+
+    async def slow_write(*work: Any, **more: Any) -> Any:
+        result = await write(*work, **more)
+        store.clock.advance(0.25)
+        return result
+
+    frontier.database.write = slow_write  # type: ignore[method-assign]
+    (second,) = await frontier.lease(1, "w")
+    assert second.wait == 0.75
+
+
 class TestWorkers:
     """Workers of one machine know of each other by the locks they hold."""
 

@@ -23,7 +23,8 @@ from weft.frontier.sqlite.liveness import Liveness
 from weft.frontier.sqlite.settlement import settle
 from weft.model import Counts, Lease, Outcome, Request
 
-_Lane = tuple[int, str, float, int]  # id, name, seconds until it is due, how many it may give now
+_Lane = tuple[int, str, float, int]  # id, name, when it is due, how many it may give now
+_Taken = tuple[int, int, int, int, bytes]  # a lease's id, its fingerprint, lane, attempt and record
 
 # How often the workers of this machine are looked at for one that is gone.
 _LIVENESS_SECONDS = 1.0
@@ -44,7 +45,16 @@ class SqliteFrontier:
         return await self.database.write(self._put, requests, failed=self._admission.forget)
 
     async def lease(self, limit: int, worker: str) -> list[Lease]:
-        return await self.database.write(self._lease, limit, worker)
+        lanes, taken, deadline = await self.database.write(self._lease, limit, worker)
+        by_id = {lane: (name, due) for lane, name, due, _ in lanes}
+        now = self._clock.time()  # now, as to take them took a while, too
+        return [
+            Lease(
+                id=number, fingerprint=fp, lane=by_id[lane][0], request=Request.from_record(record), attempt=attempt,
+                wait=max(0.0, by_id[lane][1] - now), deadline=deadline,
+            )
+            for number, fp, lane, attempt, record in taken
+        ]  # fmt: skip
 
     async def extend(self, leases: Sequence[Lease]) -> set[int]:
         return await self.database.write(self._extend, [lease.id for lease in leases])
@@ -73,8 +83,10 @@ class SqliteFrontier:
     def _put(self, db: sqlite3.Connection, requests: Sequence[Request]) -> int:
         return self._admission.admit(db, requests, self._clock.time())
 
-    def _lease(self, db: sqlite3.Connection, limit: int, worker: str) -> list[Lease]:
+    def _lease(self, db: sqlite3.Connection, limit: int, worker: str) -> tuple[list[_Lane], list[_Taken], float]:
+        """The lanes that are leased from, what is leased, and until when."""
         now = self._clock.time()
+        deadline = now + self.rules.lease_seconds
         self._liveness.claim(worker)
         gone = self._gone()
         self._end_lost(db, now, gone)
@@ -85,18 +97,18 @@ class SqliteFrontier:
             (pages,) = db.execute("SELECT done + dead + leased FROM tally").fetchone()
             limit = min(limit, self.rules.max_pages - pages)
         if limit <= 0:
-            return []
+            return [], [], deadline
         lanes: list[_Lane] = db.execute(
-            "SELECT id, name, max(0.0, due - ?1), CASE WHEN delay > 0 THEN 1 WHEN cap = 0 THEN pending"
+            "SELECT id, name, due, CASE WHEN delay > 0 THEN 1 WHEN cap = 0 THEN pending"
             " ELSE min(pending, cap - active) END FROM lanes"
             " WHERE pending > 0 AND (cap = 0 OR active < cap) AND due <= ?1 + ?2 ORDER BY due LIMIT ?3",
             (now, self.rules.ahead, limit),
         ).fetchall()
         if not lanes:
-            return []
+            return [], [], deadline
         before = self._last_lease(db)
-        self._take(db, lanes, limit, worker, now + self.rules.lease_seconds)
-        return self._taken(db, lanes, before, now)
+        self._take(db, lanes, limit, worker, deadline)
+        return lanes, self._taken(db, before, now), deadline
 
     @staticmethod
     def _take(db: sqlite3.Connection, lanes: list[_Lane], limit: int, worker: str, deadline: float) -> None:
@@ -121,9 +133,11 @@ class SqliteFrontier:
             )
             left -= share
 
-    def _taken(self, db: sqlite3.Connection, lanes: list[_Lane], before: int, now: float) -> list[Lease]:
+    @staticmethod
+    def _taken(db: sqlite3.Connection, before: int, now: float) -> list[_Taken]:
+        """What has been moved to the leases, off the books of its lanes."""
         query = "SELECT id, fp, lane, attempt, record FROM leases WHERE id > ? ORDER BY id"
-        taken = db.execute(query, (before,)).fetchall()
+        taken: list[_Taken] = db.execute(query, (before,)).fetchall()
         db.execute(
             "DELETE FROM queue WHERE (lane, rank, seq) IN (SELECT lane, rank, seq FROM leases WHERE id > ?)", (before,)
         )
@@ -133,17 +147,8 @@ class SqliteFrontier:
             " FROM (SELECT lane, count(*) n FROM leases WHERE id > ?2 GROUP BY lane) taken WHERE lanes.id = taken.lane",
             (now, before),
         )
-        by_id = {lane: (name, wait) for lane, name, wait, _ in lanes}
-        deadline = now + self.rules.lease_seconds
-        leases = [
-            Lease(
-                id=number, fingerprint=fp, lane=by_id[lane][0], request=Request.from_record(record), attempt=attempt,
-                wait=by_id[lane][1], deadline=deadline,
-            )
-            for number, fp, lane, attempt, record in taken
-        ]  # fmt: skip
-        db.execute("UPDATE tally SET pending = pending - ?1, leased = leased + ?1", (len(leases),))
-        return leases
+        db.execute("UPDATE tally SET pending = pending - ?1, leased = leased + ?1", (len(taken),))
+        return taken
 
     def _gone(self) -> list[str]:
         """Workers found to be gone; looked for now and then."""
