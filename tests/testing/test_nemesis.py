@@ -188,8 +188,14 @@ _PLAN = Plan(
 async def test_a_run_in_which_everything_happens_is_clean() -> None:
     result = await run(_PLAN)
     assert result.findings == []
-    assert result.lost > 0, "a frozen worker's leases are lost"
-    assert result.refused > 0, "and what it made of them is refused"
+
+
+async def test_a_frozen_workers_leases_are_lost_and_what_it_made_of_them_is_refused() -> None:
+    freeze = Event(kind=Kind.FREEZE, at=0.1, pick=0.0, seconds=2.5)
+    result = await run(msgspec.structs.replace(_PLAN, events=(freeze,)))
+    assert result.findings == []
+    assert result.lost > 0
+    assert result.refused > 0
 
 
 def _planted(bug: str) -> tuple[str, ...]:
