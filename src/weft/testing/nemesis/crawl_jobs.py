@@ -34,6 +34,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 import psutil
+from kombu import pools
 
 from weft.jobs import App
 from weft.jobs import settings as job_settings
@@ -154,7 +155,7 @@ class Folder:
         _kill(left)
         for worker in self._workers:
             worker.wait()
-        self.app.pool.force_close_all()
+        pools.reset()  # a later round may have a broker at the same port
         self.app.close()
 
     def _is_at_work(self) -> bool:
