@@ -188,6 +188,7 @@ _PLAN = Plan(
 async def test_a_run_in_which_everything_happens_is_clean() -> None:
     result = await run(_PLAN)
     assert result.findings == []
+    assert result.lost > 0, "leases of what was killed or frozen are lost"
 
 
 async def test_a_frozen_workers_leases_are_lost_and_what_it_made_of_them_is_refused() -> None:
