@@ -26,9 +26,7 @@ from weft.bus.kafka.reader import Reader, Taker
 from weft.bus.kafka.wire import INTERNAL
 from weft.bus.topics import expression, is_pattern
 
-UNSURE: Final = 4
-"""So many times the prefetch may have been read without Kafka's word."""
-
+_UNSURE: Final = 4  # so many times the prefetch may have been read without Kafka's word
 _COMMIT_SECONDS: Final = 0.02  # while less than the prefetch is done, it is committed no more often
 _COMMIT_PATIENCE: Final = 5.0
 _COMMIT_AGAIN: Final = 0.2
@@ -66,7 +64,7 @@ class Member(Reader):
 
     def allowed(self) -> int:
         """With these, and one that a look at the driver may bring, it is no more than may be without Kafka's word."""
-        return min(self.room, UNSURE * self.prefetch - 1 - (self.taken - self._sure))
+        return min(self.room, _UNSURE * self.prefetch - 1 - (self.taken - self._sure))
 
     def tend(self) -> None:
         """If nothing may be read for want of Kafka's word, wait for it."""
