@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+import uvloop
 
 from tests.fetch.certificates import Authority
 from tests.fetch.servers import Handler, Server, serving
@@ -26,13 +28,26 @@ async def serve() -> AsyncIterator[Serve]:
         yield start
 
 
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """The loop that crawls run on."""
+    return {"uvloop": uvloop.new_event_loop}
+
+
+@pytest.fixture(params=["plain", "library"])
+def way(request: pytest.FixtureRequest) -> str:
+    """How a GET without TLS goes: by connections of our own, or by the HTTP library, as everything else does."""
+    return str(request.param)
+
+
 @pytest.fixture
-async def make() -> AsyncIterator[MakeFetcher]:
+async def make(way: str) -> AsyncIterator[MakeFetcher]:
     """Makes fetchers that close with the test."""
     made: list[HttpFetcher] = []
 
     def make(**options: Any) -> HttpFetcher:
         made.append(HttpFetcher(**{"user_agent": "Test/1", **options}))
+        if way == "library":
+            made[-1]._plain = None
         return made[-1]
 
     yield make

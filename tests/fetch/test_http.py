@@ -17,6 +17,10 @@ from weft.model import Request
 TEXT = b"<p>Warp and weft.</p>" * 50
 
 
+def packed(data: bytes) -> bytes:
+    return gzip.compress(data, mtime=0)  # the same in all processes that collect the tests
+
+
 def raw_deflate(data: bytes) -> bytes:
     packer = zlib.compressobj(wbits=-15)
     return packer.compress(data) + packer.flush()
@@ -38,7 +42,7 @@ async def test_response_is_whole_and_says_when(serve: Serve, make: MakeFetcher) 
     assert not answer.cached
 
 
-async def test_what_is_sent_by_default(serve: Serve, make: MakeFetcher) -> None:
+async def test_what_is_sent_by_default(serve: Serve, make: MakeFetcher, way: str) -> None:
     server = await serve(reply(response()))
     await make(headers={"X-From": "settings", "ACCEPT": "text/html"}).fetch(Request.to(server.url))
     assert server.lines[0] == "GET / HTTP/1.1"
@@ -46,7 +50,7 @@ async def test_what_is_sent_by_default(serve: Serve, make: MakeFetcher) -> None:
         "host": server.host,
         "user-agent": "Test/1",
         "accept": "text/html",
-        "accept-encoding": "gzip, deflate, br, zstd",
+        "accept-encoding": "gzip, deflate" if way == "plain" else "gzip, deflate, br, zstd",
         "x-from": "settings",
     }
 
@@ -90,23 +94,24 @@ async def test_redirects_are_returned_not_followed(serve: Serve, make: MakeFetch
 
 
 @pytest.mark.parametrize("charset", ["utf-8", "latin-1"])
-async def test_headers_that_are_not_ascii_are_left_out(charset: str, serve: Serve, make: MakeFetcher) -> None:
+async def test_headers_that_are_not_ascii(charset: str, serve: Serve, make: MakeFetcher, way: str) -> None:
     head = "HTTP/1.1 301 Moved\r\nLocation: /café\r\nX-Plain: 1\r\nContent-Length: 0\r\n\r\n"
     server = await serve(reply(head.encode(charset)))
     answer = await make().fetch(Request.to(server.url))
     assert answer.headers["x-plain"] == "1"
-    assert "location" not in answer.headers
+    # The library can't hand them out.
+    assert answer.headers.get("location") == ("/café" if way == "plain" else None)
 
 
 @pytest.mark.parametrize(
     ("coding", "body"),
     [
-        ("gzip", gzip.compress(TEXT)),
-        ("x-gzip", gzip.compress(TEXT)),
-        ("GZIP", gzip.compress(TEXT)),
-        ("x-gzip", gzip.compress(TEXT[:100]) + gzip.compress(TEXT[100:])),
-        ("gzip", gzip.compress(TEXT) + b"\0\0\0"),
-        ("gzip, gzip", gzip.compress(gzip.compress(TEXT))),
+        ("gzip", packed(TEXT)),
+        ("x-gzip", packed(TEXT)),
+        ("GZIP", packed(TEXT)),
+        ("x-gzip", packed(TEXT[:100]) + packed(TEXT[100:])),
+        ("gzip", packed(TEXT) + b"\0\0\0"),
+        ("gzip, gzip", packed(packed(TEXT))),
         ("deflate", zlib.compress(TEXT)),
         ("deflate", raw_deflate(TEXT)),
         ("br", brotli.compress(TEXT)),
@@ -116,11 +121,18 @@ async def test_headers_that_are_not_ascii_are_left_out(charset: str, serve: Serv
     ],
 )
 @pytest.mark.parametrize("framing", ["length", "chunked"])
-async def test_bodies_are_decompressed(coding: str, body: bytes, framing: str, serve: Serve, make: MakeFetcher) -> None:
+async def test_bodies_are_decompressed(
+    coding: str, body: bytes, framing: str, serve: Serve, make: MakeFetcher, way: str
+) -> None:
     header = f"Content-Encoding: {coding}"
     whole = response(body, header) if framing == "length" else chunked(body[:7], body[7:], headers=(header,))
     server = await serve(reply(whole))
-    answer = await make().fetch(Request.to(server.url))
+    fetcher = make()
+    if way == "plain" and coding in ("br", "zstd"):
+        # Nobody asked for these; the next try is left to the library, which knows them.
+        with pytest.raises(BadResponse, match=f"does not decode as {coding}"):
+            await fetcher.fetch(Request.to(server.url))
+    answer = await fetcher.fetch(Request.to(server.url))
     assert answer.body == TEXT
     if coding not in ("identity", "utf-8"):
         assert "content-encoding" not in answer.headers
@@ -145,7 +157,7 @@ async def test_bodies_of_all_sizes(size: int, framing: str, serve: Serve, make: 
     ("coding", "body"),
     [
         ("gzip", b"plain text"),
-        ("gzip", gzip.compress(TEXT)[:-12]),
+        ("gzip", packed(TEXT)[:-12]),
         ("deflate", b"\xff\xff\xff plain text"),
         ("br", b"plain text"),
         ("zstd", b"plain text"),

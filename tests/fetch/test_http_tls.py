@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import h2.config
 import h2.connection
@@ -89,11 +89,10 @@ class Http2(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self.open.add(transport)
+        self._transport = cast(asyncio.Transport, transport)
+        self.open.add(self._transport)
         self._h2.initiate_connection()
-        transport.write(self._h2.data_to_send())
+        self._transport.write(self._h2.data_to_send())
 
     def data_received(self, data: bytes) -> None:
         for event in self._h2.receive_data(data):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.fetch.inflate import Inflater, Overflow, inflaters
+from weft.fetch.inflate import Inflater, Overflow, Unsupported, inflaters
 
 
 def raw(data: bytes) -> bytes:
@@ -68,5 +68,5 @@ def test_what_a_header_asks_for(header: str, count: int) -> None:
 
 @pytest.mark.parametrize("header", ["br", "gzip, zstd", "compress"])
 def test_what_can_not_be_undone(header: str) -> None:
-    with pytest.raises(ValueError, match="not supported"):
+    with pytest.raises(Unsupported, match="not supported"):
         inflaters(header, 10)

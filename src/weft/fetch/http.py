@@ -1,4 +1,4 @@
-"""HTTP by pyreqwest, the Rust client: the way almost every page is fetched.
+"""HTTP by pyreqwest, the Rust client; the plainest of requests take a shorter way (``plain``).
 
 Why this shape. The library offers a response read whole or streamed. Streamed costs no more, since
 it hands over the head and up to 64 KB of the body in one await, and it is the only way to stop at
@@ -22,10 +22,12 @@ from typing import TYPE_CHECKING, Final, TypeVar, overload
 from pyreqwest.cookie import CookieStore
 from pyreqwest.exceptions import PyreqwestError
 
-from weft.errors import BadResponse, FetchError, TooLarge
+from weft.errors import BadResponse, FetchError
+from weft.fetch.cookies import cookie_header
 from weft.fetch.http_clients import Clients
-from weft.fetch.http_errors import Timeouts, explain
-from weft.fetch.inflate import Inflater, Overflow, inflaters
+from weft.fetch.http_errors import Timeouts, explain, too_large
+from weft.fetch.inflate import Inflater, Overflow, Unsupported, inflaters
+from weft.fetch.plain import CODINGS, RESERVED, PlainFetcher
 from weft.model import Headers, Request, Response
 
 if TYPE_CHECKING:
@@ -79,9 +81,13 @@ class HttpFetcher:
         self._max_body = max_body
         self._jar = CookieStore() if cookies else None
         self._proxy = proxy
-        own = {name.lower(): value for name, value in (headers or {}).items()}
+        own = {"user-agent": user_agent} | {name.lower(): value for name, value in (headers or {}).items()}
+        self._plain: PlainFetcher | None = None
+        if not proxy and RESERVED.isdisjoint(own):
+            sent = _DEFAULT_HEADERS | {"accept-encoding": CODINGS} | own
+            self._plain = PlainFetcher(headers=sent, timeouts=self._timeouts, max_body=max_body, jar=self._jar)
         self._clients = Clients(
-            headers={**_DEFAULT_HEADERS, "user-agent": user_agent, **own},
+            headers=_DEFAULT_HEADERS | own,
             timeouts=self._timeouts,
             jar=self._jar,
             http2=http2,
@@ -91,6 +97,8 @@ class HttpFetcher:
         )
 
     async def fetch(self, request: Request) -> Response:
+        if self._plain is not None and (place := self._plain.place_of(request)) is not None:
+            return await self._plain.fetch(request, place)
         started = monotonic()
         try:
             async with self._prepare(request) as answer:
@@ -102,7 +110,7 @@ class HttpFetcher:
                 if piece is not None and len(piece) == announced < _PIECE and encoding is None:
                     body = piece.to_bytes()
                     if announced > self._max_body:
-                        raise self._too_large(request, f"it has {announced}")
+                        raise too_large(request.url, self._max_body, f"it has {announced}")
                 else:
                     body, inflated = await self._read(request, answer, piece, announced, encoding)
                     if inflated:
@@ -122,6 +130,8 @@ class HttpFetcher:
         )
 
     async def close(self) -> None:
+        if self._plain is not None:
+            self._plain.close()
         await self._clients.close()
 
     def _prepare(self, request: Request) -> StreamRequest:
@@ -133,7 +143,8 @@ class HttpFetcher:
             if request.headers:
                 builder = builder.headers(request.headers)
             if request.cookies and not any(name.lower() == "cookie" for name in request.headers):
-                builder = builder.header("cookie", self._cookie_header(request))
+                # The library leaves its jar out when a request has a Cookie header, so the jar's are put in here.
+                builder = builder.header("cookie", cookie_header(self._jar, request))
             if request.body:
                 builder = builder.body_bytes(request.body)
             elif request.method in _WITH_BODY:
@@ -144,18 +155,12 @@ class HttpFetcher:
         except ValueError as error:
             raise FetchError(f"{request.url} can't be asked for: {error}") from error
 
-    def _cookie_header(self, request: Request) -> str:
-        # The library leaves its jar out when a request has a Cookie header, so the jar's are put in here.
-        jar = self._jar.matches(request.url) if self._jar is not None else ()
-        cookies = {cookie.name: cookie.value for cookie in jar} | request.cookies
-        return "; ".join(f"{name}={value}" for name, value in cookies.items())
-
     async def _read(
         self, request: Request, answer: Answer, piece: Bytes | None, announced: int, encoding: str | None
     ) -> tuple[bytes, bool]:
         """The whole of a body that begins with ``piece``, and whether it was decompressed here."""
         if announced > self._max_body and request.method != "HEAD" and answer.status not in _BODILESS:
-            raise self._too_large(request, f"{announced} are announced")
+            raise too_large(request.url, self._max_body, f"{announced} are announced")
         if piece is None:
             return b"", False
         read = answer.body_reader.read
@@ -165,8 +170,8 @@ class HttpFetcher:
                 if stages:
                     return await _inflate(piece, stages, read), True
             except Overflow as error:
-                raise self._too_large(request, "there are more when decompressed") from error
-            except (ValueError, zlib.error) as error:
+                raise too_large(request.url, self._max_body, "there are more when decompressed") from error
+            except (Unsupported, zlib.error) as error:
                 raise BadResponse(f"{request.url}: the body does not decode as {encoding}: {error}") from error
         pieces = []
         size = 0
@@ -174,12 +179,9 @@ class HttpFetcher:
             pieces.append(piece)
             size += len(piece)
             if size > self._max_body:
-                raise self._too_large(request, "there are more")
+                raise too_large(request.url, self._max_body, "there are more")
             piece = await read(_PIECE)
         return pieces[0].to_bytes() if len(pieces) == 1 else b"".join(pieces), False
-
-    def _too_large(self, request: Request, why: str) -> TooLarge:
-        return TooLarge(f"{request.url}: the body is larger than max_body={self._max_body} bytes: {why}")
 
 
 class _Received(Headers):

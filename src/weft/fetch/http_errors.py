@@ -19,7 +19,7 @@ from pyreqwest.exceptions import (
     RequestTimeoutError,
 )
 
-from weft.errors import BadResponse, FetchError, NetworkError, TLSError, TooSlow, UnknownHost
+from weft.errors import BadResponse, FetchError, NetworkError, TLSError, TooLarge, TooSlow, UnknownHost
 from weft.model import Request
 from weft.model.url import host_of, hostname_of
 
@@ -51,7 +51,8 @@ def explain(error: PyreqwestError, request: Request, proxy: str, elapsed: float,
     text = "\n".join(causes)
 
     if isinstance(error, RequestTimeoutError):
-        return TooSlow(f"{url}{via}: {_too_slow(host_of(url), causes, elapsed, timeouts)}")
+        took = None if _CONNECTING in causes else elapsed
+        return TooSlow(f"{url}{via}: {too_slow(host_of(url), took, timeouts)}")
     if isinstance(error, ClientClosedError):
         return FetchError(f"{url}: the fetcher was closed during the fetch")
     if isinstance(error, BuilderError | RequestPanicError):
@@ -90,12 +91,17 @@ def _causes(error: PyreqwestError) -> list[str]:
     return [cause["message"] for cause in details or ()]
 
 
-def _too_slow(host: str, causes: list[str], elapsed: float, timeouts: Timeouts) -> str:
-    if _CONNECTING in causes:
+def too_slow(host: str, took: float | None, timeouts: Timeouts) -> str:
+    """Which of the timeouts it was, by how long the exchange ``took``; None: there was no connection."""
+    if took is None:
         return f"no connection to {host} within connect_timeout={timeouts.connect:g} s"
-    if elapsed >= timeouts.total:
+    if took >= timeouts.total:
         return f"{host} did not finish the response within timeout={timeouts.total:g} s in all"
     return f"{host} sent nothing for read_timeout={timeouts.read:g} s"
+
+
+def too_large(url: str, limit: int, why: str) -> TooLarge:
+    return TooLarge(f"{url}: the body is larger than max_body={limit} bytes: {why}")
 
 
 def _decoding(causes: list[str]) -> bool:

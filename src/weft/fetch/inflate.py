@@ -22,6 +22,10 @@ class Overflow(Exception):
     """More came out than the limit allows."""
 
 
+class Unsupported(Exception):
+    """The body is in a coding that can't be undone here."""
+
+
 class Inflater:
     """One coding of one body. Feed it the pieces in order, then call :meth:`end`.
 
@@ -73,9 +77,18 @@ def inflaters(content_encoding: str, limit: int) -> list[Inflater]:
 
     Servers also write charsets and nonsense there; like browsers, these are ignored.
 
-    :raises ValueError: the body is in a coding that can't be undone.
+    :raises Unsupported: one of the codings is not among them.
     """
     codings = [coding.strip().lower() for coding in content_encoding.split(",")]
     if not _UNREADABLE.isdisjoint(codings):
-        raise ValueError("this coding is not supported")
+        raise Unsupported("this coding is not supported")
     return [Inflater(_NAMES[coding], limit) for coding in reversed(codings) if coding in _NAMES]
+
+
+def inflated(body: bytes, content_encoding: str, limit: int) -> bytes | None:
+    """A whole body, decompressed; None if it is to be taken as it is. Raises what the functions above do."""
+    stages = inflaters(content_encoding, limit)
+    for stage in stages:
+        body = stage.feed(body)
+        stage.end()
+    return body if stages else None

@@ -1,0 +1,28 @@
+"""Cookies: those of the shared jar, and a request's own."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from weft.model import Headers, Request
+
+if TYPE_CHECKING:
+    from pyreqwest.cookie import CookieStore
+
+
+def cookie_header(jar: CookieStore | None, request: Request) -> str:
+    """What to send: the jar's and the request's own, which win; empty if there are none."""
+    kept = jar.matches(request.url) if jar is not None else ()
+    if not kept and not request.cookies:
+        return ""
+    cookies = {cookie.name: cookie.value for cookie in kept} | request.cookies
+    return "; ".join(f"{name}={value}" for name, value in cookies.items())
+
+
+def keep_cookies(jar: CookieStore, headers: Headers, url: str) -> None:
+    """Put into the jar what the host at ``url`` set, as far as it may."""
+    if headers.get("set-cookie") is not None:
+        for cookie in headers.get_all("set-cookie"):
+            with contextlib.suppress(ValueError):
+                jar.insert(cookie, url)

@@ -1,0 +1,209 @@
+"""A response of HTTP/1, read from bytes as they come.
+
+No input or output here: whoever has the connection feeds what arrived, however it was cut, and is told when the
+response is whole. Where it ends is what its head says (RFC 9112, section 6.3): with the head itself, after so many
+bytes, after the last chunk, or when the host closes the connection.
+
+What browsers forgive is forgiven: lines that end without a carriage return, folded lines, spaces before the colon,
+lines that are no headers. What would leave the end in doubt is not: two lengths, or a chunk of no known size.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from weft.model import Headers
+
+HEAD_LIMIT: Final = 256 * 1024  # what browsers take
+_LINE_LIMIT: Final = 4096  # between chunks
+
+_BODILESS: Final = frozenset({204, 304})
+_START: Final = b"HTTP/1."
+_status_line: Final = re.compile(r"HTTP/1\.([01]) +([1-9][0-9]{2})(?: .*)?", re.DOTALL).fullmatch
+_unfold: Final = re.compile(r"[ \t]*\r?\n[ \t]+").sub
+_chunk_size: Final = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL).fullmatch
+
+
+class Garbled(Exception):
+    """What came is no response; says why."""
+
+
+class TooMuch(Exception):
+    """The body is larger than the limit; says how that is known."""
+
+
+class Reading:
+    """One response to a GET; ``status``, ``version`` and ``headers`` are there once its head is.
+
+    ``keeps``: the connection can serve another exchange after this one.
+
+    :raises Garbled: it is none.
+    :raises TooMuch: its body has more than ``limit`` bytes.
+    """
+
+    __slots__ = (
+        "_after_chunk", "_after_last", "_buffer", "_left", "_limit", "_pieces", "_size", "_step",
+        "headers", "keeps", "status", "version",
+    )  # fmt: skip
+
+    def __init__(self, limit: int) -> None:
+        self.status = 0
+        self.version = ""
+        self.headers: Headers
+        self.keeps = False
+        self._limit = limit
+        self._size = 0
+        self._pieces: list[bytes] = []
+        self._buffer = bytearray()  # what is not enough to go on with
+        self._left = 0  # of the body, or of the chunk
+        self._after_chunk = self._after_last = False
+        self._step: Callable[[bytes], bool] = self._head
+
+    @property
+    def body(self) -> bytes:
+        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+
+    def feed(self, data: bytes) -> bool:
+        """True: it is complete."""
+        return self._step(data)
+
+    def end(self) -> bool:
+        """The host has closed the connection in good order. True: that completes it."""
+        self.keeps = False
+        return self._step == self._until_closed
+
+    def _head(self, data: bytes | bytearray) -> bool:
+        searched = 0
+        if self._buffer:
+            searched = max(0, len(self._buffer) - 2)
+            self._buffer += data
+            data = self._buffer
+        while self.status < 200:
+            end, begin = _end_of_head(data, searched)
+            if (len(data) if end < 0 else end) > HEAD_LIMIT:
+                raise Garbled(f"its head is longer than {HEAD_LIMIT} bytes")
+            if end < 0:
+                if not _START.startswith(data[: len(_START)]):
+                    raise Garbled("it is not HTTP")
+                self._buffer = bytearray(data) if data is not self._buffer else self._buffer
+                return False
+            self._parse(bytes(data[:end]))
+            # A status below 200 is only a note; the response follows.
+            data, searched = bytes(data[begin:]), 0
+        self._buffer = bytearray()
+        self._frame()
+        return self._step(bytes(data))
+
+    def _parse(self, raw: bytes) -> None:
+        try:
+            head = raw.decode()
+        except UnicodeDecodeError:
+            head = raw.decode("latin-1")
+        if "\n " in head or "\n\t" in head:
+            head = _unfold(" ", head)
+        first, *lines = head.split("\n")
+        found = _status_line(first)
+        if found is None:
+            raise Garbled(f"it begins with {first[:60]!r}")
+        self.version, self.status = "HTTP/1." + found[1], int(found[2])
+        if self.status == 101:
+            raise Garbled("it changes to another protocol")
+        pairs = []
+        for line in lines:
+            name, colon, value = line.partition(":")
+            name = name.rstrip(" \t").lower()
+            if colon and name and " " not in name:
+                pairs.append((name, value.strip(" \t\r")))
+        self.headers = Headers(pairs)
+
+    def _frame(self) -> None:
+        """Find out how the body ends."""
+        get = self.headers.get
+        connection, length, coding = get("connection", "").lower(), get("content-length"), get("transfer-encoding")
+        self.keeps = "close" not in connection if self.version == "HTTP/1.1" else "keep-alive" in connection
+        if self.status in _BODILESS:
+            self._step = self._sized
+        elif coding is not None:
+            # A length beside it does not count; but who sends both may mean either.
+            self.keeps = self.keeps and length is None
+            codings = ",".join(self.headers.get_all("transfer-encoding")).rpartition(",")
+            self._step = self._chunked if codings[2].strip().lower() == "chunked" else self._until_closed
+        elif length is not None:
+            self._left, self._step = self._length(length), self._sized
+        else:
+            self._step = self._until_closed
+
+    def _length(self, text: str) -> int:
+        if len(self.headers) < len(self.headers.pairs()) or "," in text:  # it may be told several times
+            told = {each.strip() for text in self.headers.get_all("content-length") for each in text.split(",")}
+            text = told.pop()
+            if told:
+                raise Garbled("it has several lengths")
+        if not (text.isascii() and text.isdecimal()):
+            raise Garbled(f"its length is {text[:60]!r}")
+        if (length := int(text)) > self._limit:
+            raise TooMuch(f"{length} are announced")
+        return length
+
+    def _sized(self, data: bytes) -> bool:
+        if len(data) > self._left:
+            # More than there should be: where the next response would begin can't be known.
+            data, self.keeps = data[: self._left], False
+        self._left -= len(data)
+        self._pieces.append(data)
+        return self._left == 0
+
+    def _until_closed(self, data: bytes) -> bool:
+        self._take(data)
+        return False
+
+    def _chunked(self, data: bytes) -> bool:
+        buffer = self._buffer
+        buffer += data
+        at = 0
+        while at < len(buffer):
+            if self._left:
+                piece = bytes(buffer[at : at + self._left])
+                self._take(piece)
+                at += len(piece)
+                self._left -= len(piece)
+                self._after_chunk = not self._left
+                continue
+            end = buffer.find(b"\n", at)
+            if end < 0:
+                if len(buffer) - at > _LINE_LIMIT:
+                    raise Garbled("the size of a chunk is missing")
+                break
+            line, at = bytes(buffer[at:end]).removesuffix(b"\r"), end + 1
+            if self._after_chunk:
+                self._after_chunk = False
+                if line:
+                    raise Garbled("a chunk is longer than its size")
+            elif self._after_last:
+                if not line:
+                    self.keeps = self.keeps and at == len(buffer)
+                    return True
+            elif (found := _chunk_size(line)) is None:
+                raise Garbled(f"the size of a chunk is {line[:60]!r}")
+            else:
+                self._left = int(found[1], 16)
+                self._after_last = not self._left
+        del buffer[:at]
+        return False
+
+    def _take(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size > self._limit:
+            raise TooMuch("there are more")
+        self._pieces.append(piece)
+
+
+def _end_of_head(data: bytes | bytearray, start: int) -> tuple[int, int]:
+    """Where the empty line that ends a head begins, and where it ends; -1 if it is not there."""
+    usual = data.find(b"\n\r\n", start)
+    bare = data.find(b"\n\n", start, usual + 1 if usual >= 0 else len(data))
+    if bare >= 0:
+        return bare, bare + 2
+    return usual, usual + 3

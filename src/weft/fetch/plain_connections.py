@@ -1,0 +1,194 @@
+"""Plain connections to hosts: each serves one exchange at a time, and is kept for the next.
+
+One timer a connection watches over it for as long as it is open: it looks when the earliest of its times may be over,
+and again if it is not. So an exchange costs no timer of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from time import monotonic
+from typing import Final, cast
+
+from weft.fetch.http1 import Garbled, Reading, TooMuch
+from weft.fetch.http_errors import Timeouts
+
+_IDLE_SECONDS: Final = 20.0  # as the library's
+_HUNG_UP: Final = "it closed the connection"
+
+
+class Closed(Exception):
+    """The connections were closed by their owner."""
+
+
+class Connections:
+    """All connections of a fetcher; a host is named with its port, as in a URL."""
+
+    def __init__(self, timeouts: Timeouts) -> None:
+        self._timeouts = timeouts
+        self._open: set[Connection] = set()
+        self._idle: dict[str, list[Connection]] = {}
+        self._closed = False
+
+    def kept(self, host: str) -> Connection | None:
+        """One that is open and idle, asked again first that was used last."""
+        connections = self._idle.get(host)
+        while connections:
+            connection = connections.pop()
+            if connection.is_usable:
+                return connection
+        self._idle.pop(host, None)
+        return None
+
+    async def connect(self, host: str, name: str, port: int) -> Connection:
+        """A new one.
+
+        :raises TimeoutError: it took too long.
+        :raises OSError: the host can't be reached, or its name does not resolve (:class:`socket.gaierror`).
+        :raises UnicodeError: it has a name that nobody can have.
+        """
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(min(self._timeouts.connect, self._timeouts.total)):
+            made = await loop.create_connection(lambda: Connection(self, host, self._timeouts, loop), name, port)
+        connection = made[1]
+        if self._closed:
+            connection.drop()
+            raise Closed
+        self._open.add(connection)
+        return connection
+
+    def keep(self, connection: Connection) -> None:
+        self._idle.setdefault(connection.host, []).append(connection)
+
+    def forget(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        idle = self._idle.get(connection.host, [])
+        if connection in idle:
+            idle.remove(connection)
+            if not idle:
+                del self._idle[connection.host]
+
+    def close(self) -> None:
+        """Break off what is under way, and make no more."""
+        self._closed = True
+        for connection in tuple(self._open):
+            connection.fail(Closed())
+
+
+class Connection(asyncio.Protocol):
+    def __init__(self, owner: Connections, host: str, timeouts: Timeouts, loop: asyncio.AbstractEventLoop) -> None:
+        self.host = host
+        self._owner = owner
+        self._timeouts = timeouts
+        self._loop = loop
+        self._transport: asyncio.Transport
+        self._arrived = select.poll()
+        self._reading: Reading | None = None
+        self._waiter: asyncio.Future[float]
+        self._started = 0.0  # the exchange
+        self._received = 0.0  # the beginning of the response
+        self._heard = 0.0  # anything, or the exchange began
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = 0.0
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether nothing has come since the last response: it would be the host's end, or nothing good."""
+        return not self._transport.is_closing() and not self._arrived.poll(0)
+
+    async def exchange(self, request: bytes, reading: Reading, started: float) -> float:
+        """Send a request and read its response; returns when that began to arrive. ``started``: the fetch did.
+
+        :raises TimeoutError: it took too long in all, or nothing came for too long.
+        :raises ConnectionError: the host hung up.
+        :raises Garbled, TooMuch: see :class:`Reading`.
+        :raises Closed: the connection was closed meanwhile.
+        """
+        if self._transport.is_closing():
+            raise ConnectionError(_HUNG_UP)
+        waiter: asyncio.Future[float] = self._loop.create_future()
+        self._waiter = waiter
+        self._reading = reading
+        self._started, self._received, self._heard = started, 0.0, monotonic()
+        self._watch(self._due)
+        self._transport.write(request)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if self._waiter is waiter and self._reading is reading:  # else the response came at the same moment
+                self.drop()
+            raise
+
+    def fail(self, error: Exception) -> None:
+        """End the exchange under way with this, and the connection."""
+        if self._reading is not None and not self._waiter.done():
+            self._waiter.set_exception(error)
+        self.drop()
+
+    def drop(self) -> None:
+        self._reading = None
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._arrived.register(transport.get_extra_info("socket"), select.POLLIN)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = monotonic()
+        if self._reading is None or self._waiter.done():
+            self.drop()  # it spoke without being asked, or nobody listens any more
+            return
+        if not self._received:
+            self._received = self._heard
+        try:
+            if self._reading.feed(data):
+                self._finish(self._reading)
+        except (Garbled, TooMuch) as error:
+            self.fail(error)
+
+    def eof_received(self) -> None:
+        if self._reading is not None and not self._waiter.done() and self._reading.end():
+            self._finish(self._reading)
+        else:
+            self.fail(ConnectionError(_HUNG_UP))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        self._owner.forget(self)
+        self.fail(error if isinstance(error, OSError) else ConnectionError(_HUNG_UP))
+
+    def _finish(self, reading: Reading) -> None:
+        self._reading = None
+        if reading.keeps and not self._transport.is_closing():
+            self._owner.keep(self)
+        else:
+            self._transport.close()
+        self._waiter.set_result(self._received)
+
+    @property
+    def _due(self) -> float:
+        """When its patience ends, unless something comes."""
+        if self._reading is None:
+            return self._heard + _IDLE_SECONDS
+        return min(self._started + self._timeouts.total, self._heard + self._timeouts.read)
+
+    def _watch(self, due: float) -> None:
+        if self._alarm is not None:
+            if self._alarm_at <= due:
+                return
+            self._alarm.cancel()
+        self._alarm_at = due
+        self._alarm = self._loop.call_later(due - monotonic(), self._look)
+
+    def _look(self) -> None:
+        self._alarm = None
+        due = self._due
+        if monotonic() < due:
+            self._watch(due)
+        elif self._reading is None:
+            self._transport.close()
+        else:
+            self.fail(TimeoutError())

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fetch.servers import chunked, response
+from weft.fetch.http1 import HEAD_LIMIT, Garbled, Reading, TooMuch
+
+BODY = b"warp and weft"
+
+
+def read(data: bytes, *, limit: int = 1000, cuts: tuple[int, ...] = (), closed: bool = False) -> Reading:
+    """The response in ``data``, which comes in pieces; it must be complete with the last and not before."""
+    reading = Reading(limit)
+    edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    pieces = [data[begin:end] for begin, end in pairwise(edges) if begin < end]
+    for piece in pieces[:-1]:
+        assert not reading.feed(piece)
+    complete = reading.feed(pieces[-1])
+    assert complete is not closed
+    if closed:
+        assert reading.end()
+    return reading
+
+
+WHOLE = {
+    "length": response(BODY, "X-A: 1"),
+    "chunks": chunked(BODY[:4], BODY[4:], headers=("X-A: 1",)),
+    "extensions and trailers": b"HTTP/1.1 200 OK\r\nX-A: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"d;name=value\r\nwarp and weft\r\n0;last\r\nTrailer: 1\r\nAnother: 2\r\n\r\n",
+    "bare line feeds": b"HTTP/1.1 200 OK\nX-A: 1\nTransfer-Encoding: chunked\n\nd\nwarp and weft\n0\n\n",
+    "notes before it": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nX-A: 0\r\n\r\n" + response(BODY, "X-A: 1"),
+    "several codings": b"HTTP/1.1 200 OK\r\nX-A: 1\r\n"
+    b"Transfer-Encoding: identity\r\ntransfer-encoding: x, Chunked\r\n\r\nD\r\nwarp and weft\r\n0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("data", WHOLE.values(), ids=WHOLE)
+@given(cuts=st.lists(st.integers(0, 400), max_size=8).map(tuple))
+def test_however_it_is_cut(data: bytes, cuts: tuple[int, ...]) -> None:
+    reading = read(data, cuts=cuts)
+    assert (reading.status, reading.version, reading.body, reading.keeps) == (200, "HTTP/1.1", BODY, True)
+    assert reading.headers.get_all("x-a") == ["1"]
+
+
+@given(cuts=st.lists(st.integers(0, 400), max_size=8).map(tuple))
+def test_a_body_that_ends_with_the_connection(cuts: tuple[int, ...]) -> None:
+    reading = read(b"HTTP/1.1 200 OK\r\nX-A: 1\r\n\r\n" + BODY, cuts=cuts, closed=True)
+    assert (reading.body, reading.keeps) == (BODY, False)
+
+
+@given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=3).map(tuple))
+def test_anything_is_read_or_refused(data: bytes, cuts: tuple[int, ...]) -> None:
+    for head in (b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"):
+        reading = Reading(100)
+        edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+        try:
+            done = reading.feed(head) if head else False
+            for begin, end in pairwise(edges):
+                done = done or reading.feed(data[begin:end])
+        except (Garbled, TooMuch):
+            continue
+        assert len(reading.body) <= 100
+
+
+@pytest.mark.parametrize("status", [204, 304])
+def test_no_body_whatever_the_head_says(status: int) -> None:
+    reading = read(b"HTTP/1.1 %d Nothing\r\nContent-Length: 10\r\n\r\n" % status)
+    assert (reading.body, reading.keeps) == (b"", True)
+
+
+@pytest.mark.parametrize(
+    ("head", "keeps"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", True),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: Close\r\n\r\n", False),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", False),
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: Keep-Alive\r\n\r\n", True),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nmore", False),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n", True),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", True),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nmore", False),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 9\r\n\r\n0\r\n\r\n", False),
+    ],
+)
+def test_whether_the_connection_can_be_used_again(head: bytes, keeps: bool) -> None:
+    assert read(head).keeps is keeps
+
+
+@pytest.mark.parametrize(
+    ("lines", "pairs"),
+    [
+        (b"A: 1\r\nB:2\r\nA:  3 \r\n", [("a", "1"), ("b", "2"), ("a", "3")]),
+        (b"Spaced : 1\r\nno header\r\n: no name\r\ntwo words: x\r\nB: 2\r\n", [("spaced", "1"), ("b", "2")]),
+        (b"A: 1\r\n 2\r\n\t3\r\nB:\r\n", [("a", "1 2 3"), ("b", "")]),
+        ("A: é\r\n".encode(), [("a", "é")]),
+        ("A: é\r\n".encode("latin-1"), [("a", "é")]),
+    ],
+)
+def test_headers(lines: bytes, pairs: list[tuple[str, str]]) -> None:
+    reading = read(b"HTTP/1.1 200 OK\r\n" + lines + b"Content-Length: 0\r\n\r\n")
+    assert reading.headers.pairs() == (*pairs, ("content-length", "0"))
+
+
+CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"SSH-2.0-OpenSSH", "not HTTP"),
+        (b"HTTP/2 200\r\n\r\n", "begins with"),
+        (b"HTTP/1.1 99 Low\r\n\r\n", "begins with"),
+        (b"HTTP/1.1 2000 High\r\n\r\n", "begins with"),
+        (b"HTTP/1.1 101 Switch\r\n\r\n", "another protocol"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1, 2\r\n\r\n", "several lengths"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "length is '-1'"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: \xc2\xb2\r\n\r\n", "length is"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * HEAD_LIMIT, "longer than"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * HEAD_LIMIT + b"\r\n\r\n", "longer than"),
+        (CHUNKS + b"x\r\n", "size of a chunk is b'x'"),
+        (CHUNKS + b"-1\r\n", "size of a chunk"),
+        (CHUNKS + b"1\r\nab\r\n", "longer than its size"),
+        (CHUNKS + b"1" * 5000, "size of a chunk is missing"),
+    ],
+)
+def test_what_is_no_response(data: bytes, why: str) -> None:
+    with pytest.raises(Garbled, match=why):
+        Reading(1000).feed(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n", "1001 are announced"),
+        (CHUNKS + b"fffffff\r\n" + b"x" * 1001, "there are more"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 1001, "there are more"),
+    ],
+)
+def test_bodies_that_are_too_large(data: bytes, why: str) -> None:
+    with pytest.raises(TooMuch, match=why):
+        Reading(1000).feed(data)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"HTT", b"HTTP/1.1 200 OK\r\nX: 1", response(BODY, length=99), CHUNKS + b"5\r\nab"]
+)
+def test_an_end_too_early(data: bytes) -> None:
+    reading = Reading(1000)
+    assert not (data and reading.feed(data))
+    assert not reading.end()
+
+
+def test_a_head_that_comes_byte_by_byte_takes_no_time() -> None:
+    reading = Reading(10)
+    for byte in b"HTTP/1.1 200 OK\r\n" + b"X: 1\n" * 50_000:
+        assert not reading.feed(bytes((byte,)))
+    assert reading.feed(b"Content-Length: 0\r\n\r\n")
+    assert len(reading.headers.get_all("x")) == 50_000

@@ -1,0 +1,283 @@
+"""Connections of our own: how they are kept, watched over and given up. What all fetches share is in test_http.py."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.fetch.conftest import MakeFetcher, Serve
+from tests.fetch.servers import chunked, reply, response
+from weft.errors import BadResponse, FetchError, NetworkError, TooSlow, UnknownHost
+from weft.fetch import plain_connections
+from weft.fetch.http import HttpFetcher
+from weft.fetch.plain import PlainFetcher
+from weft.model import Request
+
+Reader = asyncio.StreamReader
+Writer = asyncio.StreamWriter
+URL = "http://site.example/page"
+
+
+@pytest.fixture(params=["plain"])
+def way(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def plain(fetcher: HttpFetcher) -> PlainFetcher:
+    assert fetcher._plain is not None
+    return fetcher._plain
+
+
+@pytest.mark.parametrize(
+    ("request_", "here"),
+    [
+        (Request.to(URL), True),
+        (Request.to("http://site.example:8080/"), True),
+        (Request.to("http://[::1]:65535/?q#f"), True),
+        (Request.to(URL, headers={"Referer": "http://site.example/", "X-Own": "1"}, cookies={"a": "b"}), True),
+        (Request.to("https://site.example/"), False),
+        (Request.to("http://user:secret@site.example/"), False),
+        (Request.to(URL, method="HEAD"), False),
+        (Request.to(URL, body=b"x"), False),
+        (Request.to(URL, proxy="http://127.0.0.1:1"), False),
+        (Request.to(URL, headers={"Accept-Encoding": "br"}), False),
+        (Request.to(URL, headers={"HOST": "other.example"}), False),
+        (Request.to(URL, headers={"X-Two": "a\r\nb: c"}), False),
+        (Request.to(URL, headers={"bad name": "x"}), False),
+        (Request.to(URL, cookies={"a": "b\r\nc: d"}), False),
+        (Request(url="http://site.example:65536/"), False),
+        (Request(url="http://site.example/a b"), False),
+        (Request(url="http://site.example/a\r\nHost: other.example"), False),
+        (Request(url="http://site.example/é"), False),
+    ],
+)
+def test_what_is_left_to_the_library(request_: Request, here: bool, make: MakeFetcher) -> None:
+    assert (plain(make()).place_of(request_) is not None) is here
+
+
+@pytest.mark.parametrize(
+    "options", [{"proxy": "http://127.0.0.1:1"}, {"headers": {"Accept-Encoding": "br"}}, {"headers": {"Host": "x"}}]
+)
+def test_settings_that_leave_all_to_the_library(options: dict[str, object], make: MakeFetcher) -> None:
+    assert make(**options)._plain is None
+
+
+@pytest.mark.parametrize(
+    ("data", "opened"),
+    [
+        (response(b"ok"), 1),
+        (chunked(b"ok"), 1),
+        (response(status="204 Nothing"), 1),
+        (response(b"ok", "Connection: close"), 3),
+        (response(b"ok") + b"more", 3),
+        (response(b"ok").replace(b"HTTP/1.1", b"HTTP/1.0"), 3),
+    ],
+)
+async def test_a_connection_is_kept_if_the_next_response_will_be_found(
+    data: bytes, opened: int, serve: Serve, make: MakeFetcher
+) -> None:
+    server = await serve(reply(data))
+    fetcher = make()
+    for _ in range(3):
+        assert (await fetcher.fetch(Request.to(server.url))).body in (b"ok", b"")
+    assert (len(server.heads), server.opened) == (3, opened)
+
+
+async def test_a_connection_that_the_host_closed_is_not_used(serve: Serve, make: MakeFetcher) -> None:
+    server = await serve(reply(response(b"ok"), then="close"))
+    fetcher = make()
+    for _ in range(3):
+        assert (await fetcher.fetch(Request.to(server.url))).body == b"ok"
+        await asyncio.sleep(0.05)
+    assert (len(server.heads), server.opened) == (3, 3)
+
+
+async def test_a_host_is_not_asked_twice_for_one_fetch(serve: Serve, make: MakeFetcher) -> None:
+    async def once(head: bytes, reader: Reader, writer: Writer) -> None:
+        if b"first" in head:
+            writer.write(response(b"ok"))
+        else:
+            writer.transport.abort()
+
+    server = await serve(once)
+    fetcher = make()
+    await fetcher.fetch(Request.to(server.url + "first"))
+    with pytest.raises(NetworkError, match=f"{server.host} hung up or broke the connection"):
+        await fetcher.fetch(Request.to(server.url + "second"))
+    assert (len(server.heads), server.opened) == (2, 1)
+
+
+async def test_a_host_that_speaks_unasked_is_not_believed(serve: Serve, make: MakeFetcher) -> None:
+    async def twice(head: bytes, reader: Reader, writer: Writer) -> None:
+        writer.write(response(b"first"))
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.write(response(b"a trick"))
+
+    server = await serve(twice)
+    fetcher = make()
+    assert (await fetcher.fetch(Request.to(server.url))).body == b"first"
+    await asyncio.sleep(0.2)
+    assert (await fetcher.fetch(Request.to(server.url))).body == b"first"
+    assert server.opened == 2
+
+
+async def test_idle_connections_are_closed(serve: Serve, make: MakeFetcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_connections, "_IDLE_SECONDS", 0.2)
+    server = await serve(reply(response(b"ok")))
+    fetcher = make(read_timeout=0.3)
+    await fetcher.fetch(Request.to(server.url))
+    await asyncio.wait_for(server.hung_up.wait(), 5)
+    assert (await fetcher.fetch(Request.to(server.url))).body == b"ok"
+    assert server.opened == 2
+
+
+async def test_times_count_anew_for_each_exchange(serve: Serve, make: MakeFetcher) -> None:
+    async def slow(head: bytes, reader: Reader, writer: Writer) -> None:
+        await asyncio.sleep(0.3)
+        writer.write(response(b"late"))
+
+    server = await serve(slow)
+    fetcher = make(timeout=0.6, read_timeout=0.6)
+    for _ in range(3):
+        assert (await fetcher.fetch(Request.to(server.url))).body == b"late"
+    with pytest.raises(TooSlow, match=r"read_timeout=0\.1"):
+        await make(read_timeout=0.1).fetch(Request.to(server.url))
+
+
+async def test_a_cancelled_fetch_ends_its_exchange_and_no_other(serve: Serve, make: MakeFetcher) -> None:
+    stalled = asyncio.Event()
+
+    async def stall(head: bytes, reader: Reader, writer: Writer) -> None:
+        if b"stall" in head:
+            stalled.set()
+            await reader.read()
+        else:
+            writer.write(response(b"ok"))
+
+    server = await serve(stall)
+    fetcher = make()
+    await fetcher.fetch(Request.to(server.url))
+    task = asyncio.create_task(fetcher.fetch(Request.to(server.url + "stall")))
+    await stalled.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.wait_for(server.hung_up.wait(), 5)
+    assert (await fetcher.fetch(Request.to(server.url))).body == b"ok"
+    assert server.opened == 2
+
+
+async def test_a_fetch_that_is_cancelled_as_its_response_comes(serve: Serve, make: MakeFetcher) -> None:
+    server = await serve(reply(response(b"ok")))
+    fetcher = make()
+    await fetcher.fetch(Request.to(server.url))
+    for steps in range(1, 40):
+        task = asyncio.create_task(fetcher.fetch(Request.to(f"{server.url}{steps}")))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert (await fetcher.fetch(Request.to(server.url))).body == b"ok"
+
+
+async def test_closing_breaks_off_what_is_under_way(serve: Serve, make: MakeFetcher) -> None:
+    server = await serve(reply(b"", then="stall"))
+    fetcher = make()
+    task = asyncio.create_task(fetcher.fetch(Request.to(server.url)))
+    await server.asked.wait()
+    await fetcher.close()
+    with pytest.raises(FetchError, match="closed during the fetch"):
+        await task
+
+
+async def test_closing_while_a_connection_is_made(serve: Serve, make: MakeFetcher) -> None:
+    server = await serve(reply(response(b"ok")))
+    fetcher = make()
+    task = asyncio.create_task(fetcher.fetch(Request.to(server.url)))
+    await asyncio.sleep(0)
+    await fetcher.close()
+    with pytest.raises(FetchError, match="closed"):
+        await task
+
+
+async def test_names_that_do_not_resolve(make: MakeFetcher) -> None:
+    for name in ("nowhere.invalid", "x" * 70 + ".example"):
+        with pytest.raises(UnknownHost, match=f"the name {name} does not resolve"):
+            await make().fetch(Request(url=f"http://{name}/"))
+
+
+async def test_a_name_server_that_is_away(make: MakeFetcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    fetcher = make()
+    monkeypatch.setattr(plain(fetcher)._connections, "connect", away)
+    with pytest.raises(NetworkError, match="can't be looked up at the moment") as caught:
+        await fetcher.fetch(Request.to(URL))
+    assert not isinstance(caught.value, UnknownHost)
+
+
+@pytest.fixture
+def deaf() -> Iterator[int]:
+    """The port of a listener that accepts nobody any more."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield listener.getsockname()[1]
+
+
+async def test_no_connection_in_time(deaf: int, make: MakeFetcher) -> None:
+    with pytest.raises(TooSlow, match=rf"no connection to 127\.0\.0\.1:{deaf} within connect_timeout=0\.2 s"):
+        await make(connect_timeout=0.2).fetch(Request.to(f"http://127.0.0.1:{deaf}/"))
+
+
+async def test_an_address_in_brackets(make: MakeFetcher) -> None:
+    async def answer(reader: Reader, writer: Writer) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(response(b"six", "Connection: close"))
+        writer.close()
+
+    async with await asyncio.start_server(answer, "::1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        assert (await make().fetch(Request.to(f"http://[::1]:{port}/"))).body == b"six"
+
+
+async def test_a_host_that_speaks_first(make: MakeFetcher) -> None:
+    async def greet(reader: Reader, writer: Writer) -> None:
+        writer.write(b"SSH-2.0-OpenSSH_9.2\r\n")
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(BadResponse, match="not a valid response: it is not HTTP"):
+            await make().fetch(Request.to(f"http://127.0.0.1:{port}/"))
+
+
+async def test_a_host_of_strange_codings_is_left_to_the_library(serve: Serve, make: MakeFetcher) -> None:
+    server, other = await serve(reply(response(b"x", "Content-Encoding: br"))), await serve(reply(response(b"ok")))
+    fetcher = make()
+    with pytest.raises(BadResponse, match="does not decode as br"):
+        await fetcher.fetch(Request.to(server.url))
+    assert plain(fetcher).place_of(Request.to(server.url)) is None
+    assert plain(fetcher).place_of(Request.to(other.url)) is not None
+
+
+async def test_closed_connections_leave_nothing_behind(serve: Serve, make: MakeFetcher) -> None:
+    server = await serve(reply(response(b"ok", "Connection: close")))
+    fetcher = make()
+    for number in range(200):
+        await fetcher.fetch(Request.to(f"{server.url}{number}"))
+    await asyncio.sleep(0.1)
+    assert not plain(fetcher)._connections._open
+    assert not plain(fetcher)._connections._idle
