@@ -59,7 +59,8 @@ class Reading:
         self._buffer = bytearray()  # what is not enough to go on with
         self._left = 0  # of the body, or of the chunk
         self._after_chunk = self._after_last = False
-        self._step: Callable[[bytes], bool] = self._head
+        # What is to come. The function alone: with the object it belongs to, it would keep that alive.
+        self._step: Callable[[Reading, bytes], bool] = Reading._head
 
     @property
     def body(self) -> bytes:
@@ -67,12 +68,12 @@ class Reading:
 
     def feed(self, data: bytes) -> bool:
         """True: it is complete."""
-        return self._step(data)
+        return self._step(self, data)
 
     def end(self) -> bool:
         """The host has closed the connection in good order. True: that completes it."""
         self.keeps = False
-        return self._step == self._until_closed
+        return self._step is Reading._until_closed
 
     def _head(self, data: bytes | bytearray) -> bool:
         searched = 0
@@ -94,7 +95,7 @@ class Reading:
             data, searched = bytes(data[begin:]), 0
         self._buffer = bytearray()
         self._frame()
-        return self._step(bytes(data))
+        return self._step(self, bytes(data))
 
     def _parse(self, raw: bytes) -> None:
         try:
@@ -124,16 +125,16 @@ class Reading:
         connection, length, coding = get("connection", "").lower(), get("content-length"), get("transfer-encoding")
         self.keeps = "close" not in connection if self.version == "HTTP/1.1" else "keep-alive" in connection
         if self.status in _BODILESS:
-            self._step = self._sized
+            self._step = Reading._sized
         elif coding is not None:
             # A length beside it does not count; but who sends both may mean either.
             self.keeps = self.keeps and length is None
             codings = ",".join(self.headers.get_all("transfer-encoding")).rpartition(",")
-            self._step = self._chunked if codings[2].strip().lower() == "chunked" else self._until_closed
+            self._step = Reading._chunked if codings[2].strip().lower() == "chunked" else Reading._until_closed
         elif length is not None:
-            self._left, self._step = self._length(length), self._sized
+            self._left, self._step = self._length(length), Reading._sized
         else:
-            self._step = self._until_closed
+            self._step = Reading._until_closed
 
     def _length(self, text: str) -> int:
         if len(self.headers) < len(self.headers.pairs()) or "," in text:  # it may be told several times
