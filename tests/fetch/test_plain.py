@@ -281,3 +281,13 @@ async def test_closed_connections_leave_nothing_behind(serve: Serve, make: MakeF
     await asyncio.sleep(0.1)
     assert not plain(fetcher)._connections._open
     assert not plain(fetcher)._connections._idle
+
+
+async def test_a_host_that_hangs_up_at_once(make: MakeFetcher) -> None:
+    async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
+        fetcher = make()
+        for _ in range(20):
+            with pytest.raises(NetworkError, match="hung up or broke the connection"):
+                await fetcher.fetch(Request.to(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"))
+        await asyncio.sleep(0.1)
+        assert not plain(fetcher)._connections._open

@@ -51,12 +51,13 @@ class Connections:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(min(self._timeouts.connect, self._timeouts.total)):
             made = await loop.create_connection(lambda: Connection(self, host, self._timeouts, loop), name, port)
-        connection = made[1]
         if self._closed:
-            connection.drop()
+            made[1].drop()
             raise Closed
+        return made[1]
+
+    def opened(self, connection: Connection) -> None:
         self._open.add(connection)
-        return connection
 
     def keep(self, connection: Connection) -> None:
         self._idle.setdefault(connection.host, []).append(connection)
@@ -85,8 +86,9 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._arrived = select.poll()
         self._reading: Reading | None = None
+        self._early = b""  # what the host said before it was first asked
         self._waiter: asyncio.Future[float]
-        self._started = 0.0  # the exchange
+        self._started = 0.0  # the exchange; 0: there was none
         self._received = 0.0  # the beginning of the response
         self._heard = 0.0  # anything, or the exchange began
         self._alarm: asyncio.TimerHandle | None = None
@@ -113,11 +115,15 @@ class Connection(asyncio.Protocol):
         self._started, self._received, self._heard = started, 0.0, monotonic()
         self._watch(self._due)
         self._transport.write(request)
+        if self._early:
+            self.data_received(self._early)
         try:
             return await waiter
         except asyncio.CancelledError:
-            if self._waiter is waiter and self._reading is reading:  # else the response came at the same moment
+            if self._reading is reading:
                 self.drop()
+            elif waiter.done() and not waiter.cancelled():
+                waiter.exception()  # it ended at the same moment, and nobody asks how
             raise
 
     def fail(self, error: Exception) -> None:
@@ -132,10 +138,14 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._owner.opened(self)
         self._arrived.register(transport.get_extra_info("socket"), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         self._heard = monotonic()
+        if not self._started:
+            self._early = self._early or data
+            return
         if self._reading is None or self._waiter.done():
             self.drop()  # it spoke without being asked, or nobody listens any more
             return
