@@ -28,8 +28,10 @@ check: $(READY)  ## style, types, import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: setup  ## all tests
-	WEFT_TEST_SERVERS=required $(BIN)/pytest
+PROCESSES ?= 4
+
+test: setup  ## all tests, by PROCESSES=n at once: most of them wait
+	WEFT_TEST_SERVERS=required $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 SEEDS ?= 5
 FIRST ?= 1

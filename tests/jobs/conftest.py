@@ -106,7 +106,9 @@ class Workshop:
                 if consumer := getattr(backend, "result_consumer", None):
                     consumer.stop()
                 if "client" in backend.__dict__:
-                    backend.client.close()
+                    # Closing the client leaves its connections to the garbage collector, which may find a socket before
+                    # the connection that would close it: a warning, and a failure of whatever test is running then.
+                    backend.client.connection_pool.disconnect()
         self.app.close()
 
 

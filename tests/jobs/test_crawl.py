@@ -175,13 +175,17 @@ def test_a_person_runs_it_already(shop: Crawling) -> None:
 
 
 def test_a_pause_lasts_over_slices(shop: Crawling) -> None:
-    result = shop.crawl(fresh=True).apply_async()
-    shop.until_fetched(20)
+    """The pace is such that the crawl can't be over before the workers look, which they do every second."""
+    result = shop.crawl(fresh=True, settings={"delay": 0.2}).apply_async()
+    shop.until_fetched(5)
     until(lambda: shop.workshop.weft("pause", "pages").returncode == 0, "the crawl is paused")
-    until(lambda: not shop.leased(), "nothing is in flight any more")
+    heard = number_of(shop, result)
+    until(lambda: number_of(shop, result) > heard, "the slice that was to hear of it is over")
+    assert shop.leased() == set()
     fetched, slice_ = len(shop.records()), number_of(shop, result)
     until(lambda: number_of(shop, result) > slice_ + 1, "two slices more have begun")
     assert len(shop.records()) == fetched
+    assert shop.workshop.weft("rate", "pages", shop.site.url, "--delay", "0").returncode == 0
     until(lambda: shop.workshop.weft("resume", "pages").returncode == 0, "the crawl goes on")
     assert numbers(shop.get(result)) == finished()
     assert shop.fetched() == shop.every_page_once

@@ -66,8 +66,8 @@ def test_it_is_shared_and_ends_with_the_last(tmp_path: Path, server: Embedded) -
             third.leave()
         assert server_pid(server) == pid
         second.leave()
-        wait_until(lambda: not server.is_running and is_gone(keeper), "server and keeper are gone")
-    assert is_gone(pid)
+        wait_until(lambda: is_gone(pid) and is_gone(keeper), "server and keeper are gone")
+        assert not server.is_running
     with held(tmp_path):
         assert told(server, "GET a") == "1"
 
@@ -188,9 +188,9 @@ def test_it_can_be_stopped_whoever_uses_it(tmp_path: Path, server: Embedded) -> 
     told(server, "SET a 1")
     pid, keeper = server_pid(server), keeper_pid(server)
     assert Embedded(tmp_path).down() is True
-    assert is_gone(pid)
-    assert is_gone(keeper)
     assert not server.is_running
+    # Processes let go of their locks a moment before they are gone.
+    wait_until(lambda: is_gone(pid) and is_gone(keeper), "server and keeper are gone")
     assert server.was_stopped
     assert Embedded(tmp_path).down() is False
     # Who used it then, a worker that tries to reconnect, does not start it again; who comes after does.
@@ -209,4 +209,5 @@ def test_a_server_without_a_keeper_can_be_stopped(tmp_path: Path, server: Embedd
         kill(guard_pid(server))
         kill(keeper_pid(server))
         assert server.down() is True
-        assert is_gone(pid)
+        assert not server.is_running
+        wait_until(lambda: is_gone(pid), "the server is gone")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from celery import chain, chord, group
 from celery.canvas import chunks, xmap, xstarmap
+from celery.exceptions import ChordError
 
-from tests.jobs.conftest import MakeWorkshop, Workshop
+from tests.jobs.conftest import PATIENCE, MakeWorkshop, Workshop
 
 
 @pytest.fixture(scope="module", params=["embedded", "redis", "rabbitmq"])
@@ -57,10 +58,18 @@ def test_chord_within_chain(shop: Workshop) -> None:
 
 
 def test_failure_in_chord_reaches_the_caller(shop: Workshop) -> None:
-    flow = chord([shop.task("add", 1, 1), shop.task("add", 1, "x")], shop.task("total"), app=shop.app)
+    """As the chord's error, which names the task, and as the task's own.
 
+    Who waits for both gets the one that he sees first. The task's is stored before the chord's.
+    """
+    flow = chord([shop.task("add", 1, 1), shop.task("add", 1, "x")], shop.task("total"), app=shop.app)
+    result = flow.apply_async()
+
+    failed = result.parent[1].id
+    with pytest.raises(ChordError, match=rf"Dependency {failed} raised TypeError\(.unsupported operand"):
+        result.get(timeout=PATIENCE, follow_parents=False)
     with pytest.raises(TypeError, match="unsupported operand"):
-        shop.get(flow.apply_async())
+        shop.get(result)
 
 
 def test_map_and_starmap(shop: Workshop) -> None:
