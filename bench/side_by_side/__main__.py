@@ -5,7 +5,8 @@
 The job: visit all pages of a site on this machine from its first one, take title and price of each, write them as JSON
 lines, follow all links; 64 connections, no delay, no robots.txt. Time is that of the whole process, its start included.
 A crawl whose rows are not exactly those of the site does not count. Who takes longer than ``--patience`` seconds plays
-one round only; the table says how many each has played.
+one round only; those that are done in seconds play once more after each that takes long. The table says how often each
+has played.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def _told(runs: Iterator[Run]) -> Iterator[Run]:
 
 
 def _show(pages: int, found: Sequence[Median]) -> None:
-    heads = ("", "pages/s", "slowest", "fastest", "CPU µs", "nginx µs", "Redis µs", "peak MB", "× Scrapy", "rounds")
+    heads = ("", "pages/s", "slowest", "fastest", "CPU µs", "nginx µs", "Redis µs", "peak MB", "× Scrapy", "runs")
     rows = [
         (
             each.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -73,9 +74,14 @@ def _median(name: str, runs: list[Run], ratio: float | None) -> Median:
 def ratio(runs: Iterable[Run], one: str, other: str) -> float | None:
     """How many times the speed of ``other`` the speed of ``one`` is; None if they share no round.
 
-    The median of the ratios within each round, since the machine's speed changes from round to round.
+    The median of the ratios within each round, since the machine's speed changes from round to round; who played several
+    times in a round has there the median of these.
     """
-    rates = {(run.name, run.round): run.pages_per_second for run in runs if not run.failure}
+    played: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
+    for run in runs:
+        if not run.failure:
+            played[run.name, run.round].append(run.pages_per_second)
+    rates = {place: statistics.median(speeds) for place, speeds in played.items()}
     ratios = [
         rate / rates[other, number]
         for (name, number), rate in rates.items()

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from bench.side_by_side.contestants import Contestant
@@ -14,6 +15,9 @@ from bench.side_by_side.rows import problem
 from bench.side_by_side.site import Row, StaticSite
 
 from weft.testing.servers import RedisServer
+
+
+_QUICK_SECONDS: Final = 30.0
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,16 +42,24 @@ def play(
 ) -> Iterator[Run]:
     """Interleaved, so that a slow minute of the machine hits all alike.
 
+    A crawl of seconds tells of a moment, one of minutes of all its moments. So after each that takes long, those that
+    are quick play once more.
+
     Who took longer than ``patience`` seconds, or failed, is not asked again; nobody gets more than ``limit``.
     """
     expected = site.rows()
     playing = list(contestants)
     for number in range(1, rounds + 1):
+        quick: list[Contestant] = []
         for contestant in tuple(playing):
             run = _crawl(contestant, site, expected, number, limit)
+            yield run
             if run.failure or run.seconds > patience:
                 playing.remove(contestant)
-            yield run
+            if not run.failure and run.seconds < _QUICK_SECONDS:
+                quick.append(contestant)
+            elif not run.failure:
+                yield from (_crawl(each, site, expected, number, limit) for each in quick)
 
 
 def _crawl(contestant: Contestant, site: StaticSite, expected: set[Row], number: int, limit: float) -> Run:

@@ -92,6 +92,7 @@ class Worker:
         self._more = False
         self._settleable = asyncio.Event()
         self._enough = asyncio.Event()
+        self._launching = False
         self._draining = False
         self._paused = False
 
@@ -200,6 +201,7 @@ class Worker:
         self._set_alarm()
 
     def _launch(self) -> None:
+        self._launching = False
         now = self._clock.monotonic()
         while self._waiting and self._waiting[0][0] <= now:
             self._ready.append(self._held[heapq.heappop(self._waiting)[1]])
@@ -228,7 +230,9 @@ class Worker:
             outcome = Dead(lease=lease, kind="internal", reason=reason, detail=detail, touched=self._clock.monotonic())
         del self._flying[lease.id]
         self._ended(outcome)
-        self._launch()
+        if not self._launching:  # once for all visits that end in this round of the loop
+            self._launching = True
+            self._loop.call_soon(self._launch)
 
     def is_held(self, lease: Lease) -> bool:
         """Whether a lease is still this worker's, as far as can be known here."""

@@ -30,9 +30,8 @@ def find(query: Query, node: LexborNode, *, whole: bool, first: bool = False) ->
     :raises ValueError: it is not a selector.
     """
     css = query.css
-    if whole and query.is_tag:
-        found = node.parser.tags(css)
-        return found[:1] if first else found
+    if whole and query.is_tag and not first:
+        return node.parser.tags(css)
     try:
         return _engine.find_first(css, node) if first else _engine.find(css, node)  # type: ignore[attr-defined]
     except SelectolaxError as error:
