@@ -74,8 +74,8 @@ def _median(name: str, runs: list[Run], ratio: float | None) -> Median:
 def ratio(runs: Iterable[Run], one: str, other: str) -> float | None:
     """How many times the speed of ``other`` the speed of ``one`` is; None if they share no round.
 
-    The median of the ratios within each round, since the machine's speed changes from round to round; who played several
-    times in a round has there the median of these.
+    The median of the ratios within each round, since the machine's speed changes from round to round. Who played
+    several times in a round has the median of these there.
     """
     played: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
     for run in runs:

@@ -16,7 +16,6 @@ from bench.side_by_side.site import Row, StaticSite
 
 from weft.testing.servers import RedisServer
 
-
 _QUICK_SECONDS: Final = 30.0
 
 
