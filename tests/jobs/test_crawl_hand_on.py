@@ -82,6 +82,25 @@ async def test_it_was_paused_in_between(store: Store) -> None:
     assert await store.frontier.counts() == Counts(pending=2)
 
 
+async def test_it_is_paused_at_the_moment_it_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    await store.ledger.note(state=State.RUNNING, seeded="yes")
+    await store.frontier.put(requests(2))
+    facts = store.ledger.facts
+
+    async def then_paused() -> dict[str, str]:
+        found = await facts()
+        monkeypatch.setattr(store.ledger, "facts", facts)
+        await store.ledger.note(state=State.PAUSED)
+        return found
+
+    monkeypatch.setattr(store.ledger, "facts", then_paused)
+    supervisor = supervisor_of(store, Start([]))
+    running = asyncio.create_task(supervisor.run(going_on=True))
+    supervisor.hand_on()
+    await ending_of(running)
+    assert (await store.ledger.facts())["state"] == State.PAUSED
+
+
 async def test_an_operator_stops_it_while_it_is_handed_on(store: Store) -> None:
     supervisor = supervisor_of(store, Start(requests(1), then=requests(1, first=1)))
     running = asyncio.create_task(supervisor.run())

@@ -105,7 +105,8 @@ class Supervisor:
         """
         fed = "yes" if self._intake is not None else ""
         asked = (await self._ledger.facts()).get("state") if going_on else None
-        if asked not in (State.PAUSED, State.STOPPING, State.STOPPED):
+        # One that goes on is running already: to write that again would undo what is asked of it at this moment.
+        if asked not in (State.RUNNING, State.PAUSED, State.STOPPING, State.STOPPED):
             await self._ledger.note(state=State.RUNNING, reason="")
         await self._ledger.note(unattended="", fed=fed)
         if self._intake is not None:

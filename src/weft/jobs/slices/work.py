@@ -88,7 +88,10 @@ class Work:
         return Word(end=End.STALE)
 
     async def _turn(self) -> Turn:
-        return turn_of(await self._facts(), self._order, time.time(), self._patience)
+        return self._turn_by(await self._facts())
+
+    def _turn_by(self, facts: dict[str, str] | None) -> Turn:
+        return turn_of(facts, self._order, time.time(), self._patience)
 
     async def _facts(self) -> dict[str, str] | None:
         if self._name not in await self._depot.names():
@@ -220,9 +223,11 @@ class Work:
         async with _beside(tell()):
             yield
 
-    async def _conclude(self) -> Word:
+    async def _conclude(self) -> Word | None:
         async with self._opened() as store:
             facts = await store.ledger.facts()
+            if self._turn_by(facts) is not Turn.CONCLUDE:
+                return None  # somebody has started it again at this moment
             return await self._over(Ending(State(facts["state"]), facts.get("reason", "")), store)
 
     async def _over(self, ending: Ending, store: Store) -> Word:
