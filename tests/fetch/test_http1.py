@@ -32,6 +32,8 @@ WHOLE = {
     "extensions and trailers": b"HTTP/1.1 200 OK\r\nX-A: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
     b"d;name=value\r\nwarp and weft\r\n0;last\r\nTrailer: 1\r\nAnother: 2\r\n\r\n",
     "bare line feeds": b"HTTP/1.1 200 OK\nX-A: 1\nTransfer-Encoding: chunked\n\nd\nwarp and weft\n0\n\n",
+    "no reason": b"HTTP/1.1 200\r\nX-A: 1\r\nContent-Length: 13\r\n\r\nwarp and weft",
+    "chunks of a byte": chunked(*(bytes((byte,)) for byte in BODY), headers=("X-A: 1",)),
     "notes before it": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nX-A: 0\r\n\r\n" + response(BODY, "X-A: 1"),
     "several codings": b"HTTP/1.1 200 OK\r\nX-A: 1\r\n"
     b"Transfer-Encoding: identity\r\ntransfer-encoding: x, Chunked\r\n\r\nD\r\nwarp and weft\r\n0\r\n\r\n",
@@ -77,6 +79,7 @@ def test_no_body_whatever_the_head_says(status: int) -> None:
     [
         (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", True),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: Close\r\n\r\n", False),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: keep-alive\r\nConnection: close\r\n\r\n", False),
         (b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", False),
         (b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: Keep-Alive\r\n\r\n", True),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nmore", False),
@@ -96,6 +99,7 @@ def test_whether_the_connection_can_be_used_again(head: bytes, keeps: bool) -> N
         (b"A: 1\r\nB:2\r\nA:  3 \r\n", [("a", "1"), ("b", "2"), ("a", "3")]),
         (b"Spaced : 1\r\nno header\r\n: no name\r\ntwo words: x\r\nB: 2\r\n", [("spaced", "1"), ("b", "2")]),
         (b"A: 1\r\n 2\r\n\t3\r\nB:\r\n", [("a", "1 2 3"), ("b", "")]),
+        (b"A: x\rInjected: y\r\nB: \0\r\nC: \x01\r\nD: \t4\r\n", [("d", "4")]),
         ("A: é\r\n".encode(), [("a", "é")]),
         ("A: é\r\n".encode("latin-1"), [("a", "é")]),
     ],
@@ -117,6 +121,8 @@ CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
         (b"HTTP/1.1 2000 High\r\n\r\n", "begins with"),
         (b"HTTP/1.1 101 Switch\r\n\r\n", "another protocol"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 1, 2\r\n\r\n", "several lengths"),
+        (b"HTTP/1.1 100 Wait\n\n" * 21, "nothing but notes"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: " + b"1" * 5000 + b"\r\n\r\n", "length is"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "length is '-1'"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: \xc2\xb2\r\n\r\n", "length is"),
         (b"HTTP/1.1 200 OK\r\nX: " + b"x" * HEAD_LIMIT, "longer than"),
@@ -152,6 +158,12 @@ def test_an_end_too_early(data: bytes) -> None:
     reading = Reading(1000)
     assert not (data and reading.feed(data))
     assert not reading.end()
+
+
+def test_heads_made_to_take_long() -> None:
+    for line in (b"X: " + b" " * 200_000 + b"x\r\n folded", b"X: 1" + b"\r\n 2" * 50_000, b"X: " + b"\t" * 200_000):
+        reading = read(b"HTTP/1.1 200 OK\r\n" + line + b"\r\nContent-Length: 0\r\n\r\n")
+        assert reading.headers["content-length"] == "0"
 
 
 def test_a_head_that_comes_byte_by_byte_takes_no_time() -> None:

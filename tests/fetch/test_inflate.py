@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.fetch.inflate import Inflater, Overflow, Unsupported, inflaters
+from weft.fetch.inflate import Inflater, Overflow, Unsupported, inflated, inflaters
 
 
 def raw(data: bytes) -> bytes:
@@ -70,3 +70,17 @@ def test_what_a_header_asks_for(header: str, count: int) -> None:
 def test_what_can_not_be_undone(header: str) -> None:
     with pytest.raises(Unsupported, match="not supported"):
         inflaters(header, 10)
+
+
+def test_members_by_the_thousand() -> None:
+    packed = gzip.compress(b"warp", mtime=0)
+    assert inflated(packed * 9_000, "gzip", 10**6) == b"warp" * 9_000
+    with pytest.raises(zlib.error, match="too many members"):
+        inflated(gzip.compress(b"", mtime=0) * 500_000, "gzip", 10**6)
+
+
+def test_a_large_body() -> None:
+    body = bytes(range(256)) * 4096
+    assert inflated(gzip.compress(body), "gzip", len(body)) == body
+    with pytest.raises(Overflow):
+        inflated(gzip.compress(body), "gzip", len(body) - 1)

@@ -6,11 +6,9 @@ network. The scope sees only the name; here it is resolved, once per host and a 
 
 from __future__ import annotations
 
-import asyncio
-import socket
-
 from weft.clock import Clock
 from weft.model.url import without_port
+from weft.names import addresses_of
 from weft.policy.scope import is_private_address
 
 _KEPT_SECONDS = 300.0
@@ -42,10 +40,10 @@ class PrivateNames:
         if name[-1] == "]" or name.rpartition(".")[2].isdigit():
             return None
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
-        except OSError:
+            found = await addresses_of(name)
+        except (OSError, UnicodeError):
             return None
-        for *_, address in found:
-            if is_private_address(str(address[0])):
-                return f"{name} leads to the private address {address[0]}"
+        for address in found:
+            if is_private_address(address):
+                return f"{name} leads to the private address {address}"
         return None

@@ -12,12 +12,16 @@ if TYPE_CHECKING:
 
 
 def cookie_header(jar: CookieStore | None, request: Request) -> str:
-    """What to send: the jar's and the request's own, which win; empty if there are none."""
+    """What to send: the jar's, of longer paths first, and the request's own, which win; empty if there are none."""
     kept = jar.matches(request.url) if jar is not None else ()
     if not kept and not request.cookies:
         return ""
-    cookies = {cookie.name: cookie.value for cookie in kept} | request.cookies
-    return "; ".join(f"{name}={value}" for name, value in cookies.items())
+    pairs = [
+        (cookie.name, cookie.value)
+        for cookie in sorted(kept, key=lambda cookie: -len(cookie.path or ""))
+        if cookie.name not in request.cookies
+    ]
+    return "; ".join(f"{name}={value}" for name, value in (*pairs, *request.cookies.items()))
 
 
 def keep_cookies(jar: CookieStore, headers: Headers, url: str) -> None:

@@ -57,7 +57,8 @@ class HttpFetcher:
     - ``proxy`` is for requests that name none. Proxies are http, https, socks5 (names resolved
       here) or socks5h (by the proxy), with user and password in the URL; the environment's are ignored.
     - The headers that told of a body's compression are gone from the response, as it is.
-    - ``received`` is the moment when the head and the first 64 KB of the body were in.
+    - ``received`` is the moment when the response began to arrive; by the library, when its head and the first 64 KB of
+      the body were in.
 
     :raises ConfigError: ``ca_file`` or ``proxy`` is not usable.
     """

@@ -18,11 +18,14 @@ from weft.model import Headers
 
 HEAD_LIMIT: Final = 256 * 1024  # what browsers take
 _LINE_LIMIT: Final = 4096  # between chunks
+_MOST_NOTES: Final = 20
+_MOST_DIGITS: Final = 18
 
 _BODILESS: Final = frozenset({204, 304})
 _START: Final = b"HTTP/1."
 _status_line: Final = re.compile(r"HTTP/1\.([01]) +([1-9][0-9]{2})(?: .*)?", re.DOTALL).fullmatch
-_unfold: Final = re.compile(r"[ \t]*\r?\n[ \t]+").sub
+_unfold: Final = re.compile(r"\n[ \t]+").sub
+_control: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]").search
 _chunk_size: Final = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL).fullmatch
 
 
@@ -44,7 +47,7 @@ class Reading:
     """
 
     __slots__ = (
-        "_after_chunk", "_after_last", "_buffer", "_left", "_limit", "_pieces", "_size", "_step",
+        "_after_chunk", "_after_last", "_body", "_buffer", "_left", "_limit", "_notes", "_step",
         "headers", "keeps", "status", "version",
     )  # fmt: skip
 
@@ -54,8 +57,8 @@ class Reading:
         self.headers: Headers
         self.keeps = False
         self._limit = limit
-        self._size = 0
-        self._pieces: list[bytes] = []
+        self._notes = 0
+        self._body: bytes | bytearray = b""
         self._buffer = bytearray()  # what is not enough to go on with
         self._left = 0  # of the body, or of the chunk
         self._after_chunk = self._after_last = False
@@ -64,7 +67,7 @@ class Reading:
 
     @property
     def body(self) -> bytes:
-        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        return bytes(self._body)
 
     def feed(self, data: bytes) -> bool:
         """True: it is complete."""
@@ -93,6 +96,9 @@ class Reading:
             self._parse(bytes(data[:end]))
             # A status below 200 is only a note; the response follows.
             data, searched = bytes(data[begin:]), 0
+            self._notes += 1
+            if self._notes > _MOST_NOTES:
+                raise Garbled("it has nothing but notes")
         self._buffer = bytearray()
         self._frame()
         return self._step(self, bytes(data))
@@ -102,9 +108,12 @@ class Reading:
             head = raw.decode()
         except UnicodeDecodeError:
             head = raw.decode("latin-1")
+        head = head.replace("\r\n", "\n").removesuffix("\r")
         if "\n " in head or "\n\t" in head:
             head = _unfold(" ", head)
         first, *lines = head.split("\n")
+        if _control(head):
+            lines = [line for line in lines if not _control(line)]
         found = _status_line(first)
         if found is None:
             raise Garbled(f"it begins with {first[:60]!r}")
@@ -116,13 +125,16 @@ class Reading:
             name, colon, value = line.partition(":")
             name = name.rstrip(" \t").lower()
             if colon and name and " " not in name:
-                pairs.append((name, value.strip(" \t\r")))
+                pairs.append((name, value.strip(" \t")))
         self.headers = Headers(pairs)
 
     def _frame(self) -> None:
         """Find out how the body ends."""
         get = self.headers.get
-        connection, length, coding = get("connection", "").lower(), get("content-length"), get("transfer-encoding")
+        length, coding = get("content-length"), get("transfer-encoding")
+        connection = get("connection", "").lower()
+        if len(self.headers) < len(self.headers.pairs()):  # something is told several times
+            connection = ",".join(self.headers.get_all("connection")).lower()
         self.keeps = "close" not in connection if self.version == "HTTP/1.1" else "keep-alive" in connection
         if self.status in _BODILESS:
             self._step = Reading._sized
@@ -142,7 +154,7 @@ class Reading:
             text = told.pop()
             if told:
                 raise Garbled("it has several lengths")
-        if not (text.isascii() and text.isdecimal()):
+        if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
             raise Garbled(f"its length is {text[:60]!r}")
         if (length := int(text)) > self._limit:
             raise TooMuch(f"{length} are announced")
@@ -153,7 +165,7 @@ class Reading:
             # More than there should be: where the next response would begin can't be known.
             data, self.keeps = data[: self._left], False
         self._left -= len(data)
-        self._pieces.append(data)
+        self._take(data)
         return self._left == 0
 
     def _until_closed(self, data: bytes) -> bool:
@@ -195,10 +207,14 @@ class Reading:
         return False
 
     def _take(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._size > self._limit:
+        if len(self._body) + len(piece) > self._limit:
             raise TooMuch("there are more")
-        self._pieces.append(piece)
+        if not self._body:
+            self._body = piece  # mostly it is all
+        elif isinstance(self._body, bytearray):
+            self._body += piece
+        else:
+            self._body = bytearray(self._body) + piece
 
 
 def _end_of_head(data: bytes | bytearray, start: int) -> tuple[int, int]:

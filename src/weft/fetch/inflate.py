@@ -16,6 +16,9 @@ _UNREADABLE: Final = frozenset({"br", "zstd", "compress", "x-compress"})
 _GZIP: Final = 31
 _ZLIB: Final = 15
 _RAW: Final = -15
+# What follows a member is copied; so bodies are fed in pieces, and members are counted.
+_PIECE: Final = 65536
+_MOST_MEMBERS: Final = 10_000
 
 
 class Overflow(Exception):
@@ -33,13 +36,14 @@ class Inflater:
     :raises zlib.error: the body is not in this coding, or is damaged.
     """
 
-    __slots__ = ("_coding", "_done", "_room", "_stream")
+    __slots__ = ("_coding", "_done", "_members", "_room", "_stream")
 
     def __init__(self, coding: str, limit: int) -> None:
         self._coding = coding
         self._room = limit
         self._stream: zlib._Decompress | None = None
         self._done = False
+        self._members = 0
 
     def feed(self, data: bytes) -> bytes:
         pieces = []
@@ -55,6 +59,9 @@ class Inflater:
             data = b""
             if stream.eof:
                 data = stream.unused_data
+                self._members += 1
+                if self._members > _MOST_MEMBERS:
+                    raise zlib.error("it has too many members")
                 # A gzip body may have several members. What follows the last one is ignored, as browsers do.
                 self._done = self._coding != "gzip" or data[:1] not in (b"", b"\x1f")
                 self._stream = None
@@ -89,6 +96,6 @@ def inflated(body: bytes, content_encoding: str, limit: int) -> bytes | None:
     """A whole body, decompressed; None if it is to be taken as it is. Raises what the functions above do."""
     stages = inflaters(content_encoding, limit)
     for stage in stages:
-        body = stage.feed(body)
+        body = b"".join([stage.feed(body[at : at + _PIECE]) for at in range(0, len(body), _PIECE)])
         stage.end()
     return body if stages else None

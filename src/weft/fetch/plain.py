@@ -83,7 +83,10 @@ class PlainFetcher:
     async def fetch(self, request: Request, place: Place) -> Response:
         started = monotonic()
         url, host = request.url, place[1]
-        head = f"GET {place[5]} HTTP/1.1\r\nHost: {host}\r\n{self._lines_of(request)}\r\n"
+        try:
+            head = f"GET {place[5]} HTTP/1.1\r\nHost: {host}\r\n{self._lines_of(request)}\r\n"
+        except ValueError as error:  # the jar knows no such host
+            raise FetchError(f"{url} can't be asked for: {error}") from error
         reading = Reading(self._max_body)
         try:
             connection = self._connections.kept(host) or await self._connect(url, place)
@@ -134,7 +137,7 @@ class PlainFetcher:
         except TimeoutError as error:
             raise TooSlow(f"{url}: {too_slow(host, None, self._timeouts)}") from error
         except (socket.gaierror, UnicodeError) as error:
-            if isinstance(error, OSError) and error.errno == socket.EAI_AGAIN:
+            if isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN:
                 raise NetworkError(f"{url}: the name {name} can't be looked up at the moment: {error}") from error
             raise UnknownHost(f"{url}: the name {name} does not resolve: {error}") from error
         except OSError as error:

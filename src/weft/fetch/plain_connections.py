@@ -11,10 +11,12 @@ import select
 from time import monotonic
 from typing import Final, cast
 
-from weft.fetch.http1 import Garbled, Reading, TooMuch
+from weft.fetch.http1 import Garbled, Reading
 from weft.fetch.http_errors import Timeouts
+from weft.names import addresses_of
 
 _IDLE_SECONDS: Final = 20.0  # as the library's
+_AGAIN_SECONDS: Final = 0.01
 _HUNG_UP: Final = "it closed the connection"
 
 
@@ -48,9 +50,23 @@ class Connections:
         :raises OSError: the host can't be reached, or its name does not resolve (:class:`socket.gaierror`).
         :raises UnicodeError: it has a name that nobody can have.
         """
+        seconds = min(self._timeouts.connect, self._timeouts.total)
+        until = monotonic() + seconds
+        async with asyncio.timeout(seconds):
+            addresses = await addresses_of(name)
+        error: OSError = ConnectionError(_HUNG_UP)
+        for number, address in enumerate(addresses):
+            try:
+                # Each has its share of the time that is left, so that a dead one leaves some to the others.
+                async with asyncio.timeout((until - monotonic()) / (len(addresses) - number)):
+                    return await self._connect(host, address, port)
+            except OSError as failure:
+                error = failure
+        raise error
+
+    async def _connect(self, host: str, address: str, port: int) -> Connection:
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(min(self._timeouts.connect, self._timeouts.total)):
-            made = await loop.create_connection(lambda: Connection(self, host, self._timeouts, loop), name, port)
+        made = await loop.create_connection(lambda: Connection(self, host, self._timeouts, loop), address, port)
         if self._closed:
             made[1].drop()
             raise Closed
@@ -86,7 +102,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._arrived = select.poll()
         self._reading: Reading | None = None
-        self._early = b""  # what the host said before it was first asked
+        self._early = False  # whether the host spoke before it was first asked
         self._waiter: asyncio.Future[float]
         self._started = 0.0  # the exchange; 0: there was none
         self._received = 0.0  # the beginning of the response
@@ -109,14 +125,16 @@ class Connection(asyncio.Protocol):
         """
         if self._transport.is_closing():
             raise ConnectionError(_HUNG_UP)
+        if self._early:
+            self.drop()
+            raise Garbled("it speaks before it is asked")
+        self._owner.opened(self)
         waiter: asyncio.Future[float] = self._loop.create_future()
         self._waiter = waiter
         self._reading = reading
         self._started, self._received, self._heard = started, 0.0, monotonic()
         self._watch(self._due)
         self._transport.write(request)
-        if self._early:
-            self.data_received(self._early)
         try:
             return await waiter
         except asyncio.CancelledError:
@@ -138,13 +156,12 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
-        self._owner.opened(self)
         self._arrived.register(transport.get_extra_info("socket"), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         self._heard = monotonic()
         if not self._started:
-            self._early = self._early or data
+            self._early = True
             return
         if self._reading is None or self._waiter.done():
             self.drop()  # it spoke without being asked, or nobody listens any more
@@ -154,7 +171,7 @@ class Connection(asyncio.Protocol):
         try:
             if self._reading.feed(data):
                 self._finish(self._reading)
-        except (Garbled, TooMuch) as error:
+        except Exception as error:
             self.fail(error)
 
     def eof_received(self) -> None:
@@ -174,6 +191,7 @@ class Connection(asyncio.Protocol):
         self._reading = None
         if reading.keeps and not self._transport.is_closing():
             self._owner.keep(self)
+            self._watch(self._due)
         else:
             self._transport.close()
         self._waiter.set_result(self._received)
@@ -200,5 +218,7 @@ class Connection(asyncio.Protocol):
             self._watch(due)
         elif self._reading is None:
             self._transport.close()
+        elif self._arrived.poll(0) and monotonic() < self._started + self._timeouts.total:
+            self._watch(monotonic() + _AGAIN_SECONDS)  # it was this process that was late
         else:
             self.fail(TimeoutError())
