@@ -112,7 +112,7 @@ class Reading:
         if "\n " in head or "\n\t" in head:
             head = _unfold(" ", head)
         first, *lines = head.split("\n")
-        if _control(head):
+        if not "".join(lines).isprintable():
             lines = [line for line in lines if not _control(line)]
         found = _status_line(first)
         if found is None:
