@@ -6,12 +6,14 @@ A folder serves all tests of a module. Its queues and its name are its own, so t
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
 import uuid
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from shutil import copyfile
@@ -20,6 +22,7 @@ from typing import Any
 import kombu.pools
 import pytest
 from celery.canvas import Signature
+from kombu import pools
 
 from weft.jobs import App
 from weft.jobs import settings as job_settings
@@ -100,16 +103,34 @@ class Workshop:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        if backend := getattr(self.app._local, "backend", None):
-            # The broker may be gone.
-            with contextlib.suppress(OSError):
-                if consumer := getattr(backend, "result_consumer", None):
-                    consumer.stop()
-                if "client" in backend.__dict__:
-                    # Closing the client leaves its connections to the garbage collector, which may find a socket before
-                    # the connection that would close it: a warning, and a failure of whatever test is running then.
-                    backend.client.connection_pool.disconnect()
-        self.app.close()
+        close_app(self.app)
+
+
+def close_app(app: App) -> None:
+    """Close an app and its connections for results.
+
+    Celery leaves them to the garbage collector, which may find a socket before the connection that would close it: a
+    warning, and a failure of whatever test is running then.
+    """
+    # The broker may be gone.
+    with contextlib.suppress(OSError):
+        if backend := getattr(app._local, "backend", None):
+            if consumer := getattr(backend, "result_consumer", None):
+                consumer.stop()
+            if "client" in backend.__dict__:
+                backend.client.connection_pool.disconnect()
+    app.close()
+    # What is left all the same is found here, and not within another test.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+def close_alone(app: App) -> None:
+    """Close the only app there is, and with it the connections to brokers, which all apps share."""
+    close_app(app)
+    with contextlib.suppress(OSError):
+        pools.reset()
 
 
 def _environment(more: dict[str, str]) -> dict[str, str]:

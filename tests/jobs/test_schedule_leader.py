@@ -15,6 +15,7 @@ import pytest
 import redis
 from celery.beat import BeatLazyFunc
 
+from tests.jobs.conftest import close_alone
 from weft.jobs import App, JobSettings
 from weft.jobs.schedules.base import Keeper, Mark
 from weft.jobs.schedules.entry import Entry, State, fire
@@ -81,7 +82,7 @@ class Beat:
 
     def close(self) -> None:
         self.store.close()
-        self.app.close()
+        close_alone(self.app)
 
 
 @pytest.fixture

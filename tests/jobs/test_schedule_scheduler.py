@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import redis
 
+from tests.jobs.conftest import close_alone
 from weft.errors import StoreError
 from weft.jobs import App, JobSettings
 from weft.jobs.schedules.scheduler import Scheduler
@@ -34,7 +35,7 @@ def beats(redis_url: str, tmp_path: Path) -> Iterator[Beats]:
     yield make
     for each in made:
         each.close()
-        each.app.close()
+        close_alone(each.app)
 
 
 def leads(beat: Scheduler) -> bool:
