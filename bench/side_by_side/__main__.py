@@ -1,6 +1,6 @@
 """The same job by everyone, in interleaved rounds.
 
-    python -m bench.side_by_side [--pages 20000] [--rounds 3] [--patience 300] [--only NAME …]
+    python -m bench.side_by_side [--pages 20000] [--rounds 3] [--patience 200] [--only NAME …]
 
 The job: visit all pages of a site on this machine from its first one, take title and price of each, write them as JSON
 lines, follow all links; 64 connections, no delay, no robots.txt. Time is that of the whole process, its start included.
@@ -87,7 +87,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pages", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--patience", type=float, default=300.0, help="seconds; who takes longer plays one round")
+    parser.add_argument("--patience", type=float, default=200.0, help="seconds; who takes longer plays one round")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="contestants by the names in the table")
     parser.add_argument("--peers", type=Path, default=Path(".venv-bench/bin"), help="the other crawlers' programs")
     parser.add_argument("--results", type=Path, default=Path("bench/results/side-by-side"), help="without a suffix")

@@ -128,7 +128,7 @@ async def test_a_host_that_speaks_unasked_is_not_believed(serve: Serve, make: Ma
 
 
 async def test_idle_connections_are_closed(serve: Serve, make: MakeFetcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_connections, "_IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(plain_connections, "IDLE_SECONDS", 0.2)
     server = await serve(reply(response(b"ok")))
     fetcher = make(read_timeout=0.3)
     await fetcher.fetch(Request.to(server.url))
@@ -140,7 +140,7 @@ async def test_idle_connections_are_closed(serve: Serve, make: MakeFetcher, monk
 async def test_idle_connections_are_closed_whatever_the_timeouts(
     serve: Serve, make: MakeFetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plain_connections, "_IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(plain_connections, "IDLE_SECONDS", 0.2)
     server = await serve(reply(response(b"ok")))
     await make(read_timeout=100, timeout=100).fetch(Request.to(server.url))
     await asyncio.wait_for(server.hung_up.wait(), 5)

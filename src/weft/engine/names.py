@@ -6,9 +6,9 @@ network. The scope sees only the name; here it is resolved, once per host and a 
 
 from __future__ import annotations
 
+from weft.addresses import addresses_of
 from weft.clock import Clock
 from weft.model.url import without_port
-from weft.names import addresses_of
 from weft.policy.scope import is_private_address
 
 _KEPT_SECONDS = 300.0

@@ -24,6 +24,7 @@ from pyreqwest.exceptions import PyreqwestError
 
 from weft.errors import BadResponse, FetchError
 from weft.fetch.cookies import cookie_header
+from weft.fetch.http1 import BODILESS
 from weft.fetch.http_clients import Clients
 from weft.fetch.http_errors import Timeouts, explain, too_large
 from weft.fetch.inflate import Inflater, Overflow, Unsupported, inflaters
@@ -46,7 +47,6 @@ _DEFAULT_HEADERS: Final = {
 }
 _PIECE: Final = 65536  # as much as comes with the head
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
-_BODILESS: Final = frozenset({204, 304})
 
 
 class HttpFetcher:
@@ -160,7 +160,7 @@ class HttpFetcher:
         self, request: Request, answer: Answer, piece: Bytes | None, announced: int, encoding: str | None
     ) -> tuple[bytes, bool]:
         """The whole of a body that begins with ``piece``, and whether it was decompressed here."""
-        if announced > self._max_body and request.method != "HEAD" and answer.status not in _BODILESS:
+        if announced > self._max_body and request.method != "HEAD" and answer.status not in BODILESS:
             raise too_large(request.url, self._max_body, f"{announced} are announced")
         if piece is None:
             return b"", False

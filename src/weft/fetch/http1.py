@@ -21,7 +21,7 @@ _LINE_LIMIT: Final = 4096  # between chunks
 _MOST_NOTES: Final = 20
 _MOST_DIGITS: Final = 18
 
-_BODILESS: Final = frozenset({204, 304})
+BODILESS: Final = frozenset({204, 304})
 _START: Final = b"HTTP/1."
 _status_line: Final = re.compile(r"HTTP/1\.([01]) +([1-9][0-9]{2})(?: .*)?", re.DOTALL).fullmatch
 _unfold: Final = re.compile(r"\n[ \t]+").sub
@@ -136,7 +136,7 @@ class Reading:
         if len(self.headers) < len(self.headers.pairs()):  # something is told several times
             connection = ",".join(self.headers.get_all("connection")).lower()
         self.keeps = "close" not in connection if self.version == "HTTP/1.1" else "keep-alive" in connection
-        if self.status in _BODILESS:
+        if self.status in BODILESS:
             self._step = Reading._sized
         elif coding is not None:
             # A length beside it does not count; but who sends both may mean either.

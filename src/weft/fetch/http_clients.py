@@ -18,7 +18,9 @@ from pyreqwest.exceptions import PyreqwestError
 from pyreqwest.proxy import ProxyBuilder
 
 from weft.errors import ConfigError
+from weft.fetch.http1 import HEAD_LIMIT
 from weft.fetch.http_errors import Timeouts
+from weft.fetch.plain_connections import IDLE_SECONDS
 
 if TYPE_CHECKING:
     from pyreqwest.client import Client
@@ -26,10 +28,6 @@ if TYPE_CHECKING:
 
 _SCHEMES: Final = ("http://", "https://", "socks5://", "socks5h://")
 _KEPT: Final = 64
-# Longer than most delays between two requests to a host, and short enough that a crawl of
-# thousands of hosts does not run out of file descriptors.
-_IDLE: Final = timedelta(seconds=20)
-_HEAD_LIMIT: Final = 256 * 1024  # what browsers take
 _CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 
@@ -105,14 +103,14 @@ class Clients:
             .timeout(total)
             .connect_timeout(connect)
             .read_timeout(read)
-            .pool_idle_timeout(_IDLE)
+            .pool_idle_timeout(timedelta(seconds=IDLE_SECONDS))
             .danger_accept_invalid_certs(not self._verify)
             # What browsers forgive, a crawler meets.
             .http1_allow_obsolete_multiline_headers_in_responses(True)
             .http1_ignore_invalid_headers_in_responses(True)
             .http1_allow_spaces_after_header_name_in_responses(True)
         )
-        builder = builder.http2(True).http2_max_header_list_size(_HEAD_LIMIT) if self._http2 else builder.http1_only()
+        builder = builder.http2(True).http2_max_header_list_size(HEAD_LIMIT) if self._http2 else builder.http1_only()
         if self._jar is not None:
             builder = builder.cookie_provider(self._jar)
         for root in self._roots:

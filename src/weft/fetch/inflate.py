@@ -1,6 +1,6 @@
-"""The content codings that the HTTP library leaves alone: deflate, and gzip under its odd names.
+"""The content codings that are undone here: those of plain connections, and what the HTTP library leaves alone.
 
-gzip, br and zstd are undone by the library, on its own thread, which spares ours 20 µs a page. Its
+The library undoes gzip, br and zstd itself, on its own thread, which spares ours 20 µs a page. Its
 deflate is turned off, because it refuses the bare stream that some servers send under that name;
 and it does not know ``x-gzip``, ``GZIP`` or ``gzip, gzip``. zlib stops at the byte it is told to,
 so a bomb takes no more memory than the limit.

@@ -11,11 +11,13 @@ import select
 from time import monotonic
 from typing import Final, cast
 
+from weft.addresses import addresses_of
 from weft.fetch.http1 import Garbled, Reading
 from weft.fetch.http_errors import Timeouts
-from weft.names import addresses_of
 
-_IDLE_SECONDS: Final = 20.0  # as the library's
+# Longer than most delays between two requests to a host, and short enough that a crawl of thousands of hosts does not
+# run out of file descriptors. The library keeps its own as long.
+IDLE_SECONDS: Final = 20.0
 _AGAIN_SECONDS: Final = 0.01
 _HUNG_UP: Final = "it closed the connection"
 
@@ -200,7 +202,7 @@ class Connection(asyncio.Protocol):
     def _due(self) -> float:
         """When its patience ends, unless something comes."""
         if self._reading is None:
-            return self._heard + _IDLE_SECONDS
+            return self._heard + IDLE_SECONDS
         return min(self._started + self._timeouts.total, self._heard + self._timeouts.read)
 
     def _watch(self, due: float) -> None:
