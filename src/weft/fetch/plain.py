@@ -137,9 +137,10 @@ class PlainFetcher:
         except TimeoutError as error:
             raise TooSlow(f"{url}: {too_slow(host, None, self._timeouts)}") from error
         except (socket.gaierror, UnicodeError) as error:
+            reason = error.strerror if isinstance(error, socket.gaierror) else error
             if isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN:
-                raise NetworkError(f"{url}: the name {name} can't be looked up at the moment: {error}") from error
-            raise UnknownHost(f"{url}: the name {name} does not resolve: {error}") from error
+                raise NetworkError(f"{url}: the name {name} can't be looked up at the moment: {reason}") from error
+            raise UnknownHost(f"{url}: the name {name} does not resolve: {reason}") from error
         except OSError as error:
             raise NetworkError(f"{url}: {host} can't be reached: {_reason(error)}") from error
 
