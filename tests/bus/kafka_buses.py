@@ -35,8 +35,8 @@ class Buses:
 
 @asynccontextmanager
 async def buses_at(url: str, **options: object) -> AsyncIterator[Buses]:
-    """Few partitions, and a subscriber that died is given up soon."""
-    given = {"partitions": 3, "session": 2, **options}
+    """Few partitions, and a subscriber that died is given up soon, but not one that is slow, or whose broker is."""
+    given = {"partitions": 3, "session": 6, **options}
     buses = Buses(f"{url}?{'&'.join(f'{name}={value}' for name, value in given.items())}")
     try:
         yield buses

@@ -64,7 +64,7 @@ async def test_what_a_killed_subscriber_held_goes_to_another(buses: Buses, tmp_p
             key, _, number = each.partition("-")
             order[key].append(int(number))
         assert all(numbers == sorted(numbers) for numbers in order.values())
-    assert twice <= set(before[-2 * prefetch :])
+    assert twice <= set(before[-4 * prefetch :])
     await others.count(count)
     assert Counter(delivery.id for delivery in others.deliveries) == Counter(all_of_them)
 

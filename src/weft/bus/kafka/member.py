@@ -21,15 +21,21 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from weft.bus.base import Interest
 from weft.bus.kafka.address import Address
+from weft.bus.kafka.errors import code_of
 from weft.bus.kafka.lane import Lane
 from weft.bus.kafka.reader import Reader, Taker
 from weft.bus.kafka.wire import INTERNAL
 from weft.bus.topics import expression, is_pattern
 
+_HEARTBEAT: Final = 500  # milliseconds; by the answer to it a member hears that partitions are shared out anew
 _UNSURE: Final = 4  # so many times the prefetch may have been read without Kafka's word
 _COMMIT_SECONDS: Final = 0.02  # while less than the prefetch is done, it is committed no more often
 _COMMIT_PATIENCE: Final = 5.0
 _COMMIT_AGAIN: Final = 0.2
+_COMMIT_SOON: Final = 0.02  # again, where the partitions are on their way to another
+
+_SHARED_OUT: Final = frozenset({KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS})
+"""The group is being shared out anew, and commits are taken again when that is done."""
 
 Position = tuple[str, int, int]
 """A topic, the number of a partition of it, an offset."""
@@ -42,7 +48,7 @@ class Member(Reader):
             "group.id": interest.group,
             "partition.assignment.strategy": "cooperative-sticky",
             "session.timeout.ms": session,
-            "heartbeat.interval.ms": min(3000, session // 3),
+            "heartbeat.interval.ms": min(_HEARTBEAT, session // 3),
             "topic.blacklist": ",".join(f"^{name}$" for name in sorted(INTERNAL)),
             "on_commit": self._answered,
             "error_cb": trouble,
@@ -70,7 +76,7 @@ class Member(Reader):
         """If nothing may be read for want of Kafka's word, wait for it."""
         if self.allowed() < self.enough <= self.room and time.monotonic() >= self._commit_after:
             self._asked_for = self.freed
-            self._note(self._commit(list(self.lanes.values())))
+            self._note(self._commit(list(self.lanes.values())) is None)
 
     def commit(self) -> bool:
         """Early enough for Kafka's word to come before it is needed."""
@@ -82,7 +88,7 @@ class Member(Reader):
         return self.freed > self._asked_for
 
     def leave(self) -> None:
-        self._commit(list(self.lanes.values()))
+        self._commit_at_last(list(self.lanes.values()))
 
     def _assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         self.take(places)
@@ -100,7 +106,7 @@ class Member(Reader):
                 released = threading.Event()
                 self.tell(self.taker.revoked, lanes, released)
                 released.wait(self.address.options.timeout)
-            self._commit(lanes)
+            self._commit_at_last(lanes)
         # What is not committed now comes once more, to whoever reads it then.
         self.tell(self.taker.gone, lanes)
 
@@ -138,15 +144,21 @@ class Member(Reader):
         else:  # the group is being shared out anew, or its coordinator is away
             self._commit_after = time.monotonic() + _COMMIT_AGAIN
 
-    def _commit(self, lanes: Sequence[Lane]) -> bool:
-        """Whether Kafka has all positions now."""
+    def _commit_at_last(self, lanes: Sequence[Lane]) -> None:
+        """They go to another, who would get again what is not committed now."""
+        deadline = time.monotonic() + _COMMIT_PATIENCE
+        while self._commit(lanes) in _SHARED_OUT and time.monotonic() < deadline:
+            time.sleep(_COMMIT_SOON)
+
+    def _commit(self, lanes: Sequence[Lane]) -> int | None:
+        """And wait for it. The error, unless Kafka has all positions now."""
         places = _uncommitted(lanes)
         try:
             answers = self.consumer.commit(offsets=places, asynchronous=False) if places else []
-        except KafkaException:
-            return False
+        except KafkaException as error:
+            return code_of(error)
         _mark(lanes, answers)
-        return all(answer.error is None for answer in answers)
+        return next((answer.error.code() for answer in answers if answer.error is not None), None)
 
 
 def _uncommitted(lanes: Iterable[Lane]) -> list[TopicPartition]:
