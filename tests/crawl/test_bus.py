@@ -146,7 +146,7 @@ async def test_a_crawl_takes_its_start_urls_from_a_topic(setup: Setup) -> None:
         process = setup.project.start(*words)
 
         async def there() -> bool:
-            return group in [each.name for each in await bus.groups()]
+            return any(each.name == group and each.subscribers for each in await bus.groups())
 
         await eventually(there)
         await bus.publish(
