@@ -26,6 +26,22 @@ from weft.testing.frontier_contract import FrontierContract
 from weft.testing.frontier_store import EASY, HOST, drain, lanes, numbers, page, pages
 
 
+class HaltingClock(FakeClock):
+    """In a process that is kept waiting after each look at it, for so many seconds."""
+
+    halt = 0.0
+
+    def time(self) -> float:
+        now = super().time()
+        self.advance(self.halt)
+        return now
+
+    def monotonic(self) -> float:
+        now = super().monotonic()
+        self.advance(self.halt)
+        return now
+
+
 class SqliteStore:
     """See :class:`weft.testing.frontier_store.Store`."""
 
@@ -96,6 +112,20 @@ async def test_a_wait_counts_from_when_the_lease_is_handed_out(store: SqliteStor
     frontier.database.write = slow_write  # type: ignore[method-assign]
     (second,) = await frontier.lease(1, "w")
     assert second.wait == 0.75
+
+
+async def test_a_process_that_is_kept_waiting_while_it_settles_undercuts_no_delay(store: SqliteStore) -> None:
+    store.clock = clock = HaltingClock()
+    frontier = await store.frontier(Rules(pace=Pace(4.0, 1), ahead=4.0))
+    await frontier.put(pages(2))
+    (first,) = await frontier.lease(1, "w")
+    touched = clock.monotonic()
+    clock.halt = 0.125
+    await frontier.settle([Done(lease=first, touched=touched)])
+    clock.halt = 0.0
+    (second,) = await frontier.lease(1, "w")
+    assert second.wait > 0
+    assert clock.monotonic() + second.wait >= touched + 4.0
 
 
 class TestWorkers:

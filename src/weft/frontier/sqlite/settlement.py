@@ -13,8 +13,10 @@ from weft.model import Dead, Done, Outcome, Retry
 
 def settle(db: sqlite3.Connection, outcomes: Sequence[Outcome], admission: Admission, clock: Clock) -> set[int]:
     """See :meth:`weft.frontier.base.Frontier.settle`."""
+    # In this order: should the process be kept waiting between the two, hosts are due later rather than too early.
+    monotonic = clock.monotonic()
     now = clock.time()
-    offset = now - clock.monotonic()
+    offset = now - monotonic
     lane_of = _lanes_of_living(db, outcomes)
     first: dict[int, Outcome] = {}
     for outcome in outcomes:
