@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
+pytest_plugins = ("tests.sharing",)
 pytest.register_assert_rewrite("weft.testing")
 
 from weft.testing.servers import (  # noqa: E402, rewritten only from here on
@@ -22,52 +22,6 @@ from weft.testing.servers import (  # noqa: E402, rewritten only from here on
     RedisServer,
     ServerMissing,
 )
-
-TESTS = Path(__file__).parent
-
-# The files that take longest, the longest first.
-LONG = (
-    "jobs/test_d5_schedules.py",
-    "jobs/test_crawl.py",
-    "bus/test_rabbitmq_failures.py",
-    "jobs/test_d8_operation.py",
-    "cli/test_up.py",
-    "jobs/test_crawl_kills.py",
-    "jobs/test_jobs_bad_input.py",
-    "jobs/test_d7_limits.py",
-    "bus/test_kafka_failures.py",
-    "crawl/test_life.py",
-    "cli/test_pause.py",
-    "jobs/test_d10_embedded.py",
-    "bus/test_rabbitmq.py",
-    "crawl/test_bus.py",
-    "crawl/test_kill.py",
-    "bus/test_kafka.py",
-    "jobs/test_d10_embedded_places.py",
-    "testing/test_nemesis.py",
-    "crawl/test_follow.py",
-    "jobs/test_d5_kill.py",
-    "cli/test_demo.py",
-    "jobs/test_c7_flower.py",
-    "crawl/test_fleet_size.py",
-    "jobs/test_d2_results.py",
-    "crawl/test_processes.py",
-    "jobs/test_d10_brokers.py",
-    "jobs/test_d6_routing.py",
-    "testing/test_servers.py",
-    "crawl/test_move.py",
-    "frontier/test_redis_moving.py",
-    "bus/test_redis.py",
-    "docs/test_docs.py",
-    "crawl/test_polite.py",
-)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Among several processes the longest files begin first, lest one be left alone with them at the end."""
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        places = {TESTS / file: place for place, file in enumerate(LONG)}
-        items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(scope="session")
