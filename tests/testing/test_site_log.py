@@ -11,12 +11,13 @@ import time
 from pathlib import Path
 from urllib.request import urlopen
 
+import msgspec
 import psutil
 import pytest
 from pyreqwest.client import ClientBuilder
 
 from weft.testing.site import Record, Site, SiteProcess, fetches, gaps, overlaps, serve
-from weft.testing.site.log import read
+from weft.testing.site.log import LogReader
 
 
 def record(time: float, ended: float | None, host: str = "a", path: str = "/", lost: float | None = None) -> Record:
@@ -72,16 +73,26 @@ async def test_the_file_says_what_the_memory_says(tmp_path: Path) -> None:
         for number in range(20):
             await client.get(f"{running.url}p/{number}").build().send()
         running.flush()
-        assert read(path) == running.log
-        assert read(path)[0].ended is None
+        reader = LogReader(path)
+        assert reader.records() == running.log
+        assert reader.records()[0].ended is None
         await slow
         hanging = asyncio.create_task(client.get(running.url + "odd/hang").build().send())
         await running.until(lambda log: len(log) == 22)
     with pytest.raises(Exception, match=r"(?i)error|connection|closed"):
         await hanging
-    assert read(path) == running.log
+    assert reader.records() == LogReader(path).records() == running.log
     assert running.log[0].ended
     assert running.log[-1].lost
+
+
+def test_a_line_still_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    path, records = tmp_path / "log.jsonl", [Record(number, 0.5, "h", "GET", f"/{number}", 0) for number in range(3)]
+    text = msgspec.json.Encoder().encode_lines(records)
+    reader = LogReader(path)
+    for place in range(len(text) + 1):
+        path.write_bytes(text[:place])
+        assert reader.records() == records[: text[:place].count(b"\n")]
 
 
 async def test_the_file_is_written_soon(tmp_path: Path) -> None:
@@ -89,7 +100,7 @@ async def test_the_file_is_written_soon(tmp_path: Path) -> None:
     async with serve(log=path, keep=False) as running, ClientBuilder().build() as client:
         await client.get(running.url + "p/0").build().send()
         async with asyncio.timeout(1):
-            while not read(path):  # noqa: ASYNC110 - a file tells nobody
+            while not LogReader(path).records():  # noqa: ASYNC110 - a file tells nobody
                 await asyncio.sleep(0.005)
         assert running.log == []
 

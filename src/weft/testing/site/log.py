@@ -120,13 +120,23 @@ class Log:
             self._timer = asyncio.get_running_loop().call_later(_BATCH_SECONDS, self.flush)
 
 
-def read(path: Path) -> list[Record]:
-    """The records of a log file, in the order of their arrival. A line still being written is left out."""
-    whole = path.read_bytes().rpartition(b"\n")[0]
-    found: dict[int, Record] = {}
-    for record in _decode_lines(whole):
-        found[record.id] = record
-    return list(found.values())
+class LogReader:
+    """Reads a log file while it is being written, each line of it once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read = 0  # bytes
+        self._found: dict[int, Record] = {}
+
+    def records(self) -> list[Record]:
+        """Those up to now, in the order of their arrival. A line still being written is left out."""
+        with self._path.open("rb") as file:
+            file.seek(self._read)
+            whole, end, _ = file.read().rpartition(b"\n")
+        self._read += len(whole) + len(end)
+        for record in _decode_lines(whole):
+            self._found[record.id] = record
+        return list(self._found.values())
 
 
 _decode_lines: Final = msgspec.json.Decoder(Record).decode_lines

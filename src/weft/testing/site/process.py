@@ -17,8 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from weft.testing.site import log
-from weft.testing.site.log import Record
+from weft.testing.site.log import LogReader, Record
 from weft.testing.site.model import Site
 
 _PATIENCE: Final = 10.0
@@ -35,6 +34,7 @@ class SiteProcess:
         self.urls: tuple[str, ...] = ()
         self._folder = tempfile.TemporaryDirectory(prefix="weft-site-")
         self._log = Path(self._folder.name, "log.jsonl")
+        self._reader = LogReader(self._log)
         self._child: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -87,7 +87,7 @@ class SiteProcess:
                 child.stdout.readline()
             except BrokenPipeError:
                 pass  # it has just gone; what it wrote is there
-        return log.read(self._log)
+        return self._reader.records()
 
     @staticmethod
     def _end(child: subprocess.Popen[str]) -> None:
