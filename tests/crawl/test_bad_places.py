@@ -44,6 +44,7 @@ def test_a_spider_that_can_not_be_loaded(project: Project, text: str, message: s
         (["crawl", "spider.py", "-o", "out.xyz"], 3, "out.xyz"),
         (["crawl", "spider.py", "--fail-on", "nonsense"], 3, "write a comparison"),
         (["crawl", "spider.py", "-s", "timeout=100"], 3, "must be shorter than lease_seconds"),
+        (["crawl", "spider.py", "--workers", "100000"], 2, "100000 is not in the range 1<=x<=256"),
         (["worker", "spider.py"], 4, "there is no crawl 'pages' here"),
     ],
 )

@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.options import Arguments, AsJson, CrawlName, FrontierUrl, SettingFlags, SpiderFile, SpiderName, pairs
+from weft.cli.options import (
+    MOST_PROCESSES,
+    Arguments,
+    AsJson,
+    CrawlName,
+    FrontierUrl,
+    SettingFlags,
+    SpiderFile,
+    SpiderName,
+    pairs,
+)
 
 
 def crawl(
@@ -24,7 +34,7 @@ def crawl(
     settings: SettingFlags = [],  # noqa: B006
     limit: Annotated[int, typer.Option(help="Stop after so many pages.", min=0, show_default=False)] = 0,
     max_time: Annotated[float, typer.Option(help="Stop after so many seconds.", min=0, show_default=False)] = 0,
-    workers: Annotated[int, typer.Option(help="Processes on this machine.", min=1)] = 1,
+    workers: Annotated[int, typer.Option(help="Processes on this machine.", min=1, max=MOST_PROCESSES)] = 1,
     feed: Annotated[
         str,
         typer.Option(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
+
+MOST_PROCESSES: Final = 256
+"""On one machine: more are a slip of the finger, and would take it down."""
 
 SpiderFile = Annotated[Path, typer.Argument(help="The file with the spider.", metavar="FILE", show_default=False)]
 SpiderName = Annotated[

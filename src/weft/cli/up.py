@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.options import AppModule
+from weft.cli.options import MOST_PROCESSES, AppModule
 
 
 def up(
-    workers: Annotated[int, typer.Option(help="Worker processes.", min=0)] = 1,
+    workers: Annotated[int, typer.Option(help="Worker processes.", min=0, max=MOST_PROCESSES)] = 1,
     concurrency: Annotated[
         int,
         typer.Option(
