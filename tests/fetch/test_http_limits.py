@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import time
 
-import brotli  # type: ignore[import-untyped]
+import brotli
 import psutil
 import pytest
 

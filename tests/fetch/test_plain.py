@@ -339,15 +339,6 @@ async def test_an_answer_before_the_question_is_none(make: MakeFetcher, monkeypa
                 await fetcher.fetch(Request.to(f"http://127.0.0.1:{port}/"))
 
 
-async def test_a_host_of_strange_codings_is_left_to_the_library(serve: Serve, make: MakeFetcher) -> None:
-    server, other = await serve(reply(response(b"x", "Content-Encoding: br"))), await serve(reply(response(b"ok")))
-    fetcher = make()
-    with pytest.raises(BadResponse, match="does not decode as br"):
-        await fetcher.fetch(Request.to(server.url))
-    assert plain(fetcher).place_of(Request.to(server.url)) is None
-    assert plain(fetcher).place_of(Request.to(other.url)) is not None
-
-
 async def test_closed_connections_leave_nothing_behind(serve: Serve, make: MakeFetcher) -> None:
     server = await serve(reply(response(b"ok", "Connection: close")))
     fetcher = make()

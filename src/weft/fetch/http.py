@@ -14,7 +14,6 @@ the background until the host answers or the total timeout ends it.
 from __future__ import annotations
 
 import contextlib
-import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar, overload
@@ -27,7 +26,7 @@ from weft.fetch.cookies import cookie_header
 from weft.fetch.http1 import BODILESS
 from weft.fetch.http_clients import Clients
 from weft.fetch.http_errors import Timeouts, explain, too_large
-from weft.fetch.inflate import Inflater, Overflow, Unsupported, inflaters
+from weft.fetch.inflate import Inflater, Overflow, Undecodable, inflaters
 from weft.fetch.plain import CODINGS, RESERVED, PlainFetcher
 from weft.model import Headers, Request, Response
 
@@ -172,7 +171,7 @@ class HttpFetcher:
                     return await _inflate(piece, stages, read), True
             except Overflow as error:
                 raise too_large(request.url, self._max_body, "there are more when decompressed") from error
-            except (Unsupported, zlib.error) as error:
+            except Undecodable as error:
                 raise BadResponse(f"{request.url}: the body does not decode as {encoding}: {error}") from error
         pieces = []
         size = 0

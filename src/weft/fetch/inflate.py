@@ -2,20 +2,24 @@
 
 The library undoes gzip, br and zstd itself, on its own thread, which spares ours 20 µs a page. Its
 deflate is turned off, because it refuses the bare stream that some servers send under that name;
-and it does not know ``x-gzip``, ``GZIP`` or ``gzip, gzip``. zlib stops at the byte it is told to,
-so a bomb takes no more memory than the limit.
+and it does not know ``x-gzip``, ``GZIP`` or ``gzip, gzip``. All decoders stop near the byte they are told to,
+so a bomb takes little more memory than the limit.
+
+Each coding is brought to the manner of :mod:`zlib`, with the packages for br and zstd loaded when they are met: plain
+connections don't ask for them, but some hosts send them all the same.
 """
 
 from __future__ import annotations
 
+import sys
 import zlib
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Protocol
 
-_NAMES: Final = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "deflate"}
-_UNREADABLE: Final = frozenset({"br", "zstd", "compress", "x-compress"})
 _GZIP: Final = 31
 _ZLIB: Final = 15
 _RAW: Final = -15
+_WINDOW: Final = 23  # of zstd: RFC 9659 allows 8 MB
 # What follows a member is copied; so bodies are fed in pieces, and members are counted.
 _PIECE: Final = 65536
 _MOST_MEMBERS: Final = 10_000
@@ -25,23 +29,36 @@ class Overflow(Exception):
     """More came out than the limit allows."""
 
 
-class Unsupported(Exception):
-    """The body is in a coding that can't be undone here."""
+class Undecodable(Exception):
+    """The body is not in the coding it is said to be in, is damaged, or the coding is not known; says which."""
+
+
+class Stream(Protocol):
+    """Undoes one member of a body, as ``zlib.decompressobj`` does."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
 
 
 class Inflater:
     """One coding of one body. Feed it the pieces in order, then call :meth:`end`.
 
+    A body may have several members, each a stream of its own. What follows the last one is ignored, as browsers do.
+
     :raises Overflow: the decoded size went past the limit.
-    :raises zlib.error: the body is not in this coding, or is damaged.
+    :raises Undecodable: see there.
     """
 
-    __slots__ = ("_coding", "_done", "_members", "_room", "_stream")
+    __slots__ = ("_begin", "_done", "_magic", "_members", "_room", "_stream")
 
     def __init__(self, coding: str, limit: int) -> None:
-        self._coding = coding
+        self._begin, self._magic = _CODINGS[coding]
         self._room = limit
-        self._stream: zlib._Decompress | None = None
+        self._stream: Stream | None = None
         self._done = False
         self._members = 0
 
@@ -49,9 +66,12 @@ class Inflater:
         pieces = []
         while data and not self._done:
             stream = self._stream
-            if stream is None:
-                stream = self._stream = zlib.decompressobj(self._window(data))
-            piece = stream.decompress(data, self._room + 1)
+            try:
+                if stream is None:
+                    stream = self._stream = self._begin(data)
+                piece = stream.decompress(data, self._room + 1)
+            except Exception as error:  # each decoder has its own
+                raise Undecodable(str(error)) from error
             self._room -= len(piece)
             if self._room < 0:
                 raise Overflow
@@ -61,35 +81,72 @@ class Inflater:
                 data = stream.unused_data
                 self._members += 1
                 if self._members > _MOST_MEMBERS:
-                    raise zlib.error("it has too many members")
-                # A gzip body may have several members. What follows the last one is ignored, as browsers do.
-                self._done = self._coding != "gzip" or data[:1] not in (b"", b"\x1f")
+                    raise Undecodable("it has too many members")
+                self._done = not self._magic or (data != b"" and not data.startswith(self._magic))
                 self._stream = None
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def end(self) -> None:
         if self._stream is not None:
-            raise zlib.error("the data ends early")
+            raise Undecodable("the data ends early")
 
-    def _window(self, data: bytes) -> int:
-        if self._coding == "gzip":
-            return _GZIP
-        # "deflate" means zlib's format, but some servers send the bare stream; a zlib header proves itself.
-        header = int.from_bytes(data[:2], "big")
-        return _ZLIB if (header >> 8) & 0x0F == 8 and header % 31 == 0 else _RAW
+
+class _Brotli:
+    def __init__(self, data: bytes) -> None:
+        import brotli
+
+        self._stream = brotli.Decompressor()
+        self.unused_data = b""
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._stream.is_finished())
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        return bytes(self._stream.process(data, output_buffer_limit=max_length))
+
+
+def _gzip(data: bytes) -> Stream:
+    return zlib.decompressobj(_GZIP)
+
+
+def _deflate(data: bytes) -> Stream:
+    """It means zlib's format, but some servers send the bare stream; a zlib header proves itself."""
+    header = int.from_bytes(data[:2], "big")
+    return zlib.decompressobj(_ZLIB if (header >> 8) & 0x0F == 8 and header % 31 == 0 else _RAW)
+
+
+def _zstd(data: bytes) -> Stream:
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: _WINDOW})
+
+
+def _unknown(data: bytes) -> Stream:
+    raise Undecodable("this coding is not supported")
+
+
+# What makes a stream for a member from its first bytes, and the byte that begins a further one, if there may be any.
+_CODINGS: Final[dict[str, tuple[Callable[[bytes], Stream], bytes]]] = {
+    "gzip": (_gzip, b"\x1f"),
+    "x-gzip": (_gzip, b"\x1f"),
+    "deflate": (_deflate, b""),
+    "br": (_Brotli, b""),
+    "zstd": (_zstd, b"\x28"),
+    "compress": (_unknown, b""),
+    "x-compress": (_unknown, b""),
+}
 
 
 def inflaters(content_encoding: str, limit: int) -> list[Inflater]:
     """What undoes ``content_encoding``, in the order to apply; empty if the body is to be taken as it is.
 
     Servers also write charsets and nonsense there; like browsers, these are ignored.
-
-    :raises Unsupported: one of the codings is not among them.
     """
     codings = [coding.strip().lower() for coding in content_encoding.split(",")]
-    if not _UNREADABLE.isdisjoint(codings):
-        raise Unsupported("this coding is not supported")
-    return [Inflater(_NAMES[coding], limit) for coding in reversed(codings) if coding in _NAMES]
+    return [Inflater(coding, limit) for coding in reversed(codings) if coding in _CODINGS]
 
 
 def inflated(body: bytes, content_encoding: str, limit: int) -> bytes | None:

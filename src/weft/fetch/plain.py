@@ -8,8 +8,8 @@ millisecond of work; without TLS nothing takes that long. See ADR 11.
 It does the one thing that a crawl does all the time: GET, straight from the host. Everything else (other methods,
 proxies, passwords in URLs, codings asked for by name) is left to the library; ``place_of`` tells.
 
-Of codings it asks for gzip and deflate, as browsers do without TLS. A host that sends others uninvited is left to the
-library from then on.
+Of codings it asks for gzip and deflate, as browsers do without TLS; br and zstd are undone where a host sends them
+uninvited.
 
 A connection serves one exchange at a time and is kept for the next. One that the host has closed meanwhile is not
 used; if it closes just then, the fetch fails, as it is for the crawl to say when the host is asked again.
@@ -20,7 +20,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-import zlib
 from collections.abc import Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -29,7 +28,7 @@ from weft.errors import BadResponse, FetchError, NetworkError, TooSlow, UnknownH
 from weft.fetch.cookies import cookie_header, keep_cookies
 from weft.fetch.http1 import Garbled, Reading, TooMuch
 from weft.fetch.http_errors import Timeouts, too_large, too_slow
-from weft.fetch.inflate import Overflow, Unsupported, inflated
+from weft.fetch.inflate import Overflow, Undecodable, inflated
 from weft.fetch.plain_connections import Closed, Connection, Connections
 from weft.model import Headers, Request, Response
 
@@ -41,7 +40,6 @@ Place = re.Match[str]
 CODINGS: Final = "gzip, deflate"
 # Headers that change how an exchange works: who sends one of them is left to the library.
 RESERVED: Final = frozenset({"host", "accept-encoding", "connection", "content-length", "transfer-encoding", "upgrade"})
-_MOST_STRANGE: Final = 10_000
 
 # Of a canonical URL without a password: host with port, address, name, port, target.
 _place: Final = re.compile(
@@ -65,14 +63,13 @@ class PlainFetcher:
         self._jar = jar
         self._closed = False
         self._connections = Connections(timeouts)
-        self._strange: set[str] = set()
 
     def place_of(self, request: Request) -> Place | None:
         """Where to ask for it; None if it is not for this fetcher, or can't be sent at all."""
         if request.method != "GET" or request.body or request.proxy or self._closed:
             return None
         place = _place(request.url)
-        if place is None or place[1] in self._strange:
+        if place is None:
             return None
         if request.headers or request.cookies:
             sent = [*request.headers.items(), ("cookie", "; ".join(map("=".join, request.cookies.items())))]
@@ -104,7 +101,7 @@ class PlainFetcher:
             raise FetchError(f"{url}: the fetcher was closed during the fetch") from error
         if self._jar is not None:
             keep_cookies(self._jar, reading.headers, url)
-        body, headers = self._decoded(url, host, reading)
+        body, headers = self._decoded(url, reading)
         return Response(
             request=request,
             url=url,
@@ -144,7 +141,7 @@ class PlainFetcher:
         except OSError as error:
             raise NetworkError(f"{url}: {host} can't be reached: {_reason(error)}") from error
 
-    def _decoded(self, url: str, host: str, reading: Reading) -> tuple[bytes, Headers]:
+    def _decoded(self, url: str, reading: Reading) -> tuple[bytes, Headers]:
         body, headers = reading.body, reading.headers
         encoding = headers.get("content-encoding")
         if encoding is None:
@@ -153,9 +150,7 @@ class PlainFetcher:
             decoded = inflated(body, encoding, self._max_body)
         except Overflow as error:
             raise too_large(url, self._max_body, "there are more when decompressed") from error
-        except (Unsupported, zlib.error) as error:
-            if isinstance(error, Unsupported) and len(self._strange) < _MOST_STRANGE:
-                self._strange.add(host)
+        except Undecodable as error:
             raise BadResponse(f"{url}: the body does not decode as {encoding}: {error}") from error
         if decoded is None:
             return body, headers
