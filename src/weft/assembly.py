@@ -161,6 +161,7 @@ def fetcher_for(settings: Settings, folder: Path) -> Fetcher:
     """The way to fetch; with the development cache in ``folder`` where it is asked for."""
     from weft.fetch.http import HttpFetcher
 
+    tune()
     fetcher = HttpFetcher(
         user_agent=settings.user_agent,
         timeout=settings.timeout,
@@ -207,7 +208,6 @@ def member_for(
     events: Events | None = None,
 ) -> Member:
     """A worker of a crawl, ready to run in this process. ``is_supervised``: see :class:`Member`."""
-    tune()
     clock, stats = SystemClock(), Stats()
     gate = Gate(scope_for(settings, start_hosts), Traps(date.today()))
     names = None if settings.private or settings.proxy else PrivateNames(start_hosts, clock)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import resource
 import sys
 
 # The event loop and the HTTP client's thread share Python's global lock; by default a thread waits 5 ms for it.
@@ -24,6 +25,10 @@ def tune() -> None:
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
+    # Each host that is asked has a connection, and what is allowed at first is often 1,024 of them.
+    with contextlib.suppress(OSError, ValueError):
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with contextlib.suppress(OSError, AttributeError):  # no glibc, nothing to do
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)

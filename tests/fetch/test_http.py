@@ -93,14 +93,14 @@ async def test_redirects_are_returned_not_followed(serve: Serve, make: MakeFetch
     assert len(server.heads) == 1
 
 
-@pytest.mark.parametrize("charset", ["utf-8", "latin-1"])
-async def test_headers_that_are_not_ascii(charset: str, serve: Serve, make: MakeFetcher, way: str) -> None:
+@pytest.mark.parametrize(("charset", "place"), [("utf-8", "/café"), ("latin-1", "/caf%E9")])
+async def test_headers_that_are_not_ascii(charset: str, place: str, serve: Serve, make: MakeFetcher, way: str) -> None:
     head = "HTTP/1.1 301 Moved\r\nLocation: /café\r\nX-Plain: 1\r\nContent-Length: 0\r\n\r\n"
     server = await serve(reply(head.encode(charset)))
     answer = await make().fetch(Request.to(server.url))
     assert answer.headers["x-plain"] == "1"
     # The library can't hand them out.
-    assert answer.headers.get("location") == ("/café" if way == "plain" else None)
+    assert answer.headers.get("location") == (place if way == "plain" else None)
 
 
 @pytest.mark.parametrize(

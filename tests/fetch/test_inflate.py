@@ -110,6 +110,18 @@ def test_what_can_not_be_undone(header: str) -> None:
         inflated(gzip.compress(b"x"), header, 10)
 
 
+def test_codings_by_the_dozen() -> None:
+    with pytest.raises(Undecodable, match="it has 12 codings"):
+        inflaters("gzip," * 12, 10)
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+def test_what_follows_is_ignored_wherever_it_is_cut(cut: int) -> None:
+    packed = gzip.compress(b"warp")
+    assert inflate("gzip", packed + b"\0\0\0", [len(packed) + cut], 100) == b"warp"
+    assert inflate("deflate", zlib.compress(b"warp") + b"\0\0\0", [len(zlib.compress(b"warp")) + cut], 100) == b"warp"
+
+
 def test_members_by_the_thousand() -> None:
     packed = gzip.compress(b"warp", mtime=0)
     assert inflated(packed * 9_000, "gzip", 10**6) == b"warp" * 9_000

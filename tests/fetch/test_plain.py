@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -16,7 +18,7 @@ from weft.errors import BadResponse, FetchError, NetworkError, TooSlow, UnknownH
 from weft.fetch import plain_connections
 from weft.fetch.http import HttpFetcher
 from weft.fetch.plain import PlainFetcher
-from weft.model import Request
+from weft.model import Headers, Request
 
 Reader = asyncio.StreamReader
 Writer = asyncio.StreamWriter
@@ -215,6 +217,61 @@ async def test_closing_while_a_connection_is_made(serve: Serve, make: MakeFetche
         await task
 
 
+async def test_closing_while_a_host_does_not_accept(deaf: int, make: MakeFetcher) -> None:
+    fetcher = make(connect_timeout=30)
+    task = asyncio.create_task(fetcher.fetch(Request.to(f"http://127.0.0.1:{deaf}/")))
+    await asyncio.sleep(0.1)
+    await fetcher.close()
+    with pytest.raises(FetchError, match="closed during the fetch"):
+        await asyncio.wait_for(task, 10)
+
+
+async def test_no_more_than_so_many_connections_are_kept(
+    serve: Serve, make: MakeFetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plain_connections, "_MOST_IDLE", 3)
+    servers = [await serve(reply(response(b"ok"))) for _ in range(6)]
+    fetcher = make()
+    for server in (*servers, *servers[3:]):
+        assert (await fetcher.fetch(Request.to(server.url))).body == b"ok"
+    await asyncio.sleep(0.05)
+    assert [server.opened for server in servers] == [1] * 6  # those that were used last were kept
+    assert set(plain(fetcher)._connections._idle) == {server.host for server in servers[3:]}
+    await fetcher.fetch(Request.to(servers[0].url))
+    assert servers[0].opened == 2
+
+
+async def test_without_descriptors_idle_connections_make_room(serve: Serve, make: MakeFetcher) -> None:
+    servers = [await serve(reply(response(b"ok"))) for _ in range(6)]
+    fetcher = make()
+    for server in servers[:5]:
+        await fetcher.fetch(Request.to(server.url))
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/dev/fd")))
+    with ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, before[1]))
+        with suppress(OSError):
+            while True:
+                stack.enter_context(socket.socket())
+        with pytest.raises(OSError, match="Too many open files"):
+            socket.socket()
+        assert (await fetcher.fetch(Request.to(servers[5].url))).body == b"ok"
+
+
+async def test_hosts_that_close_are_forgotten(serve: Serve, make: MakeFetcher) -> None:
+    answers = iter([response(b"1"), response(b"2", "Connection: close")])
+
+    async def answer(head: bytes, reader: Reader, writer: Writer) -> None:
+        writer.write(next(answers))
+
+    server = await serve(answer)
+    fetcher = make()
+    for _ in range(2):
+        await fetcher.fetch(Request.to(server.url))
+    assert not plain(fetcher)._connections._idle
+
+
 async def test_names_that_do_not_resolve(make: MakeFetcher) -> None:
     for name in ("nowhere.invalid", "x" * 70 + ".example"):
         with pytest.raises(UnknownHost, match=f"the name {name} does not resolve"):
@@ -263,8 +320,14 @@ async def test_a_name_of_which_an_address_is_dead(
 
 
 async def test_a_name_that_only_one_standard_allows(make: MakeFetcher) -> None:
+    fetcher = make()
+    with pytest.raises(UnknownHost):
+        await fetcher.fetch(Request.to("http://xn--a.example.invalid/"))
+    jar = plain(fetcher)._jar
+    assert jar is not None
+    jar.keep(Headers([("set-cookie", "a=1")]), "http://example.invalid/")
     with pytest.raises(FetchError, match="can't be asked for"):
-        await make().fetch(Request.to("http://xn--a/"))
+        await fetcher.fetch(Request.to("http://xn--a.example.invalid/"))
 
 
 async def test_cookies_of_one_name_and_several_paths(serve: Serve, make: MakeFetcher) -> None:

@@ -18,11 +18,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar, overload
 
-from pyreqwest.cookie import CookieStore
 from pyreqwest.exceptions import PyreqwestError
 
 from weft.errors import BadResponse, FetchError
-from weft.fetch.cookies import cookie_header
+from weft.fetch.cookies import Jar, cookie_header
 from weft.fetch.http1 import BODILESS
 from weft.fetch.http_clients import Clients
 from weft.fetch.http_errors import Timeouts, explain, too_large
@@ -59,7 +58,7 @@ class HttpFetcher:
     - ``received`` is the moment when the response began to arrive; by the library, when its head and the first 64 KB of
       the body were in.
 
-    :raises ConfigError: ``ca_file`` or ``proxy`` is not usable.
+    :raises ConfigError: ``user_agent``, ``headers``, ``ca_file`` or ``proxy`` are not usable.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class HttpFetcher:
     ) -> None:
         self._timeouts = Timeouts(timeout, connect_timeout, read_timeout)
         self._max_body = max_body
-        self._jar = CookieStore() if cookies else None
+        self._jar = Jar() if cookies else None
         self._proxy = proxy
         own = {"user-agent": user_agent} | {name.lower(): value for name, value in (headers or {}).items()}
         self._plain: PlainFetcher | None = None
@@ -89,7 +88,6 @@ class HttpFetcher:
         self._clients = Clients(
             headers=_DEFAULT_HEADERS | own,
             timeouts=self._timeouts,
-            jar=self._jar,
             http2=http2,
             verify=verify,
             ca_file=ca_file,
@@ -104,7 +102,11 @@ class HttpFetcher:
             async with self._prepare(request) as answer:
                 received = monotonic()
                 headers: Headers = _Received(answer.headers)
+                if self._jar is not None:
+                    self._jar.keep(headers, request.url)
                 length, encoding = headers.get("content-length", ""), headers.get("content-encoding")
+                if encoding is not None:
+                    encoding = ", ".join(headers.get_all("content-encoding"))
                 announced = int(length) if length.isdecimal() else -1
                 piece = await answer.body_reader.read(_PIECE)
                 if piece is not None and len(piece) == announced < _PIECE and encoding is None:
@@ -142,9 +144,10 @@ class HttpFetcher:
             builder = client.request(request.method, request.url)
             if request.headers:
                 builder = builder.headers(request.headers)
-            if request.cookies and not any(name.lower() == "cookie" for name in request.headers):
-                # The library leaves its jar out when a request has a Cookie header, so the jar's are put in here.
-                builder = builder.header("cookie", cookie_header(self._jar, request))
+            if not any(name.lower() == "cookie" for name in request.headers) and (
+                cookies := cookie_header(self._jar, request)
+            ):
+                builder = builder.header("cookie", cookies)
             if request.body:
                 builder = builder.body_bytes(request.body)
             elif request.method in _WITH_BODY:

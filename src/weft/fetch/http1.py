@@ -4,8 +4,9 @@ No input or output here: whoever has the connection feeds what arrived, however 
 response is whole. Where it ends is what its head says (RFC 9112, section 6.3): with the head itself, after so many
 bytes, after the last chunk, or when the host closes the connection.
 
-What browsers forgive is forgiven: lines that end without a carriage return, folded lines, spaces before the colon,
-lines that are no headers. What would leave the end in doubt is not: two lengths, or a chunk of no known size.
+What browsers forgive is forgiven: empty lines before it, lines that end without a carriage return, folded lines, spaces
+before the colon, lines that are no headers. What would leave the end in doubt is not: two lengths, or a chunk of no
+known size. Nor is what only keeps us busy: notes, trailers and chunks of a byte without end.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from weft.model import Headers
 
 HEAD_LIMIT: Final = 256 * 1024  # what browsers take
 _LINE_LIMIT: Final = 4096  # between chunks
+# Bytes that are not the body, beside so many for each of its own: more are chunks of a byte or two, or trailers.
+_FRAMING_LIMIT: Final = 256 * 1024
 _MOST_NOTES: Final = 20
 _MOST_DIGITS: Final = 18
 
@@ -26,7 +29,7 @@ _START: Final = b"HTTP/1."
 _status_line: Final = re.compile(r"HTTP/1\.([01]) +([1-9][0-9]{2})(?: .*)?", re.DOTALL).fullmatch
 _unfold: Final = re.compile(r"\n[ \t]+").sub
 _control: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]").search
-_chunk_size: Final = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL).fullmatch
+_chunk_size: Final = re.compile(rb"[ \t]*0*([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL).fullmatch
 
 
 class Garbled(Exception):
@@ -47,7 +50,7 @@ class Reading:
     """
 
     __slots__ = (
-        "_after_chunk", "_after_last", "_body", "_buffer", "_left", "_limit", "_notes", "_step",
+        "_after_chunk", "_after_last", "_body", "_buffer", "_framing", "_left", "_limit", "_notes", "_step",
         "headers", "keeps", "status", "version",
     )  # fmt: skip
 
@@ -61,6 +64,7 @@ class Reading:
         self._body: bytes | bytearray = b""
         self._buffer = bytearray()  # what is not enough to go on with
         self._left = 0  # of the body, or of the chunk
+        self._framing = 0  # bytes between and after chunks
         self._after_chunk = self._after_last = False
         # What is to come. The function alone: with the object it belongs to, it would keep that alive.
         self._step: Callable[[Reading, bytes], bool] = Reading._head
@@ -85,6 +89,8 @@ class Reading:
             self._buffer += data
             data = self._buffer
         while self.status < 200:
+            if data[:1] in (b"\r", b"\n"):  # of a response before, most likely
+                data, searched = data.lstrip(b"\r\n"), 0
             end, begin = _end_of_head(data, searched)
             if (len(data) if end < 0 else end) > HEAD_LIMIT:
                 raise Garbled(f"its head is longer than {HEAD_LIMIT} bytes")
@@ -107,7 +113,7 @@ class Reading:
         try:
             head = raw.decode()
         except UnicodeDecodeError:
-            head = raw.decode("latin-1")
+            head = "\n".join(map(_decoded, raw.split(b"\n")))
         head = head.replace("\r\n", "\n").removesuffix("\r")
         if "\n " in head or "\n\t" in head:
             head = _unfold(" ", head)
@@ -137,10 +143,12 @@ class Reading:
             connection = ",".join(self.headers.get_all("connection")).lower()
         self.keeps = "close" not in connection if self.version == "HTTP/1.1" else "keep-alive" in connection
         if self.status in BODILESS:
+            # Who announces a body that there can't be may send it all the same; of a 304 it is that of the page.
+            self.keeps = self.keeps and coding is None and (self.status == 304 or length in (None, "0"))
             self._step = Reading._sized
         elif coding is not None:
-            # A length beside it does not count; but who sends both may mean either.
-            self.keeps = self.keeps and length is None
+            # A length beside it does not count; but who sends both may mean either. HTTP/1.0 knows no codings.
+            self.keeps = self.keeps and length is None and self.version == "HTTP/1.1"
             codings = ",".join(self.headers.get_all("transfer-encoding")).rpartition(",")
             self._step = Reading._chunked if codings[2].strip().lower() == "chunked" else Reading._until_closed
         elif length is not None:
@@ -189,7 +197,9 @@ class Reading:
                 if len(buffer) - at > _LINE_LIMIT:
                     raise Garbled("the size of a chunk is missing")
                 break
-            line, at = bytes(buffer[at:end]).removesuffix(b"\r"), end + 1
+            line, at, self._framing = bytes(buffer[at:end]).removesuffix(b"\r"), end + 1, self._framing + end + 1 - at
+            if self._framing > _FRAMING_LIMIT + 2 * len(self._body):
+                raise Garbled("its chunks are too small, or its trailers too long")
             if self._after_chunk:
                 self._after_chunk = False
                 if line:
@@ -215,6 +225,16 @@ class Reading:
             self._body += piece
         else:
             self._body = bytearray(self._body) + piece
+
+
+def _decoded(line: bytes) -> str:
+    """Of a head that is not UTF-8 as a whole; a place to go to keeps its bytes, as in browsers."""
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        if line[:9].lower() == b"location:":
+            return "".join(chr(byte) if byte < 0x80 else f"%{byte:02X}" for byte in line)
+        return line.decode("latin-1")
 
 
 def _end_of_head(data: bytes | bytearray, start: int) -> tuple[int, int]:

@@ -24,7 +24,6 @@ from weft.fetch.plain_connections import IDLE_SECONDS
 
 if TYPE_CHECKING:
     from pyreqwest.client import Client
-    from pyreqwest.cookie import CookieStore
 
 _SCHEMES: Final = ("http://", "https://", "socks5://", "socks5h://")
 _KEPT: Final = 64
@@ -36,7 +35,7 @@ class Clients:
 
     ``default`` is the one for requests that name none; None once closed.
 
-    :raises ConfigError: ``ca_file`` or ``proxy`` is not usable.
+    :raises ConfigError: ``headers``, ``ca_file`` or ``proxy`` are not usable.
     """
 
     def __init__(
@@ -44,15 +43,17 @@ class Clients:
         *,
         headers: Mapping[str, str],
         timeouts: Timeouts,
-        jar: CookieStore | None,
         http2: bool,
         verify: bool,
         ca_file: str | Path,
         proxy: str,
     ) -> None:
+        try:
+            ClientBuilder().default_headers(headers)
+        except ValueError as error:
+            raise ConfigError(f"user_agent or headers can't be sent: {error}") from error
         self._headers = headers
         self._timeouts = timeouts
-        self._jar = jar
         self._http2 = http2
         self._verify = verify
         self._roots = _certificates(ca_file) if ca_file else []
@@ -111,8 +112,6 @@ class Clients:
             .http1_allow_spaces_after_header_name_in_responses(True)
         )
         builder = builder.http2(True).http2_max_header_list_size(HEAD_LIMIT) if self._http2 else builder.http1_only()
-        if self._jar is not None:
-            builder = builder.cookie_provider(self._jar)
         for root in self._roots:
             builder = builder.add_root_certificate_pem(root)
         if proxy:

@@ -23,6 +23,7 @@ _WINDOW: Final = 23  # of zstd: RFC 9659 allows 8 MB
 # What follows a member is copied; so bodies are fed in pieces, and members are counted.
 _PIECE: Final = 65536
 _MOST_MEMBERS: Final = 10_000
+_MOST_CODINGS: Final = 5  # one within another: each is as much work again
 
 
 class Overflow(Exception):
@@ -66,6 +67,9 @@ class Inflater:
         pieces = []
         while data and not self._done:
             stream = self._stream
+            if stream is None and self._members and not (self._magic and data.startswith(self._magic)):
+                self._done = True
+                break
             try:
                 if stream is None:
                     stream = self._stream = self._begin(data)
@@ -82,7 +86,6 @@ class Inflater:
                 self._members += 1
                 if self._members > _MOST_MEMBERS:
                     raise Undecodable("it has too many members")
-                self._done = not self._magic or (data != b"" and not data.startswith(self._magic))
                 self._stream = None
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -144,9 +147,14 @@ def inflaters(content_encoding: str, limit: int) -> list[Inflater]:
     """What undoes ``content_encoding``, in the order to apply; empty if the body is to be taken as it is.
 
     Servers also write charsets and nonsense there; like browsers, these are ignored.
+
+    :raises Undecodable: there are too many.
     """
     codings = [coding.strip().lower() for coding in content_encoding.split(",")]
-    return [Inflater(coding, limit) for coding in reversed(codings) if coding in _CODINGS]
+    known = [coding for coding in reversed(codings) if coding in _CODINGS]
+    if len(known) > _MOST_CODINGS:
+        raise Undecodable(f"it has {len(known)} codings")
+    return [Inflater(coding, limit) for coding in known]
 
 
 def inflated(body: bytes, content_encoding: str, limit: int) -> bytes | None:

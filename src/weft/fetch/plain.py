@@ -22,18 +22,15 @@ import re
 import socket
 from collections.abc import Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from weft.errors import BadResponse, FetchError, NetworkError, TooSlow, UnknownHost
-from weft.fetch.cookies import cookie_header, keep_cookies
+from weft.fetch.cookies import Jar, cookie_header
 from weft.fetch.http1 import Garbled, Reading, TooMuch
 from weft.fetch.http_errors import Timeouts, too_large, too_slow
 from weft.fetch.inflate import Overflow, Undecodable, inflated
 from weft.fetch.plain_connections import Closed, Connection, Connections
 from weft.model import Headers, Request, Response
-
-if TYPE_CHECKING:
-    from pyreqwest.cookie import CookieStore
 
 Place = re.Match[str]
 
@@ -53,9 +50,7 @@ _value: Final = re.compile(r"[\t !-~]*").fullmatch
 class PlainFetcher:
     """Fetches what it has a place for. ``headers``, their names in lower case, are sent with each request."""
 
-    def __init__(
-        self, *, headers: Mapping[str, str], timeouts: Timeouts, max_body: int, jar: CookieStore | None
-    ) -> None:
+    def __init__(self, *, headers: Mapping[str, str], timeouts: Timeouts, max_body: int, jar: Jar | None) -> None:
         self._headers = dict(headers)
         self._usual = _lines(self._headers)
         self._timeouts = timeouts
@@ -95,12 +90,13 @@ class PlainFetcher:
         except TooMuch as error:
             raise too_large(url, self._max_body, str(error)) from error
         except OSError as error:
-            what = "hung up before the body was complete" if reading.status else "hung up or broke the connection"
+            begun = reading.status >= 200
+            what = "hung up before the body was complete" if begun else "hung up or broke the connection"
             raise NetworkError(f"{url}: {host} {what}: {_reason(error)}") from error
         except Closed as error:
             raise FetchError(f"{url}: the fetcher was closed during the fetch") from error
         if self._jar is not None:
-            keep_cookies(self._jar, reading.headers, url)
+            self._jar.keep(reading.headers, url)
         body, headers = self._decoded(url, reading)
         return Response(
             request=request,
@@ -143,9 +139,9 @@ class PlainFetcher:
 
     def _decoded(self, url: str, reading: Reading) -> tuple[bytes, Headers]:
         body, headers = reading.body, reading.headers
-        encoding = headers.get("content-encoding")
-        if encoding is None:
+        if not body or "content-encoding" not in headers:
             return body, headers
+        encoding = ", ".join(headers.get_all("content-encoding"))
         try:
             decoded = inflated(body, encoding, self._max_body)
         except Overflow as error:

@@ -2,11 +2,16 @@
 
 One timer a connection watches over it for as long as it is open: it looks when the earliest of its times may be over,
 and again if it is not. So an exchange costs no timer of its own.
+
+Those that are kept take file descriptors, of which a process has only so many. Beyond half of them, the one that was
+used longest ago is closed; should there be none left, all that are idle are.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import resource
 import select
 from time import monotonic
 from typing import Final, cast
@@ -15,9 +20,10 @@ from weft.addresses import addresses_of
 from weft.fetch.http1 import Garbled, Reading
 from weft.fetch.http_errors import Timeouts
 
-# Longer than most delays between two requests to a host, and short enough that a crawl of thousands of hosts does not
-# run out of file descriptors. The library keeps its own as long.
+# Longer than most delays between two requests to a host. The library keeps its own as long.
 IDLE_SECONDS: Final = 20.0
+_MOST_IDLE: Final = 10_000
+_NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 _AGAIN_SECONDS: Final = 0.01
 _HUNG_UP: Final = "it closed the connection"
 
@@ -33,16 +39,18 @@ class Connections:
         self._timeouts = timeouts
         self._open: set[Connection] = set()
         self._idle: dict[str, list[Connection]] = {}
+        self._resting: dict[Connection, None] = {}  # the same, in the order in which they came to rest
+        self._most_resting = _most_idle()
+        self._patience: set[asyncio.Timeout] = set()
         self._closed = False
 
     def kept(self, host: str) -> Connection | None:
         """One that is open and idle, asked again first that was used last."""
-        connections = self._idle.get(host)
-        while connections:
-            connection = connections.pop()
+        while connections := self._idle.get(host):
+            connection = connections[-1]
+            self._wake(connection)
             if connection.is_usable:
                 return connection
-        self._idle.pop(host, None)
         return None
 
     async def connect(self, host: str, name: str, port: int) -> Connection:
@@ -51,11 +59,25 @@ class Connections:
         :raises TimeoutError: it took too long.
         :raises OSError: the host can't be reached, or its name does not resolve (:class:`socket.gaierror`).
         :raises UnicodeError: it has a name that nobody can have.
+        :raises Closed: the connections were closed meanwhile.
         """
         seconds = min(self._timeouts.connect, self._timeouts.total)
         until = monotonic() + seconds
-        async with asyncio.timeout(seconds):
-            addresses = await addresses_of(name)
+        try:
+            async with asyncio.timeout(seconds) as patience:
+                self._patience.add(patience)
+                try:
+                    connection = await self._connect_to_any(host, await addresses_of(name), port, until)
+                finally:
+                    self._patience.discard(patience)
+        except TimeoutError as error:
+            raise (Closed() if self._closed else error) from error
+        if self._closed:
+            connection.drop()
+            raise Closed
+        return connection
+
+    async def _connect_to_any(self, host: str, addresses: list[str], port: int, until: float) -> Connection:
         error: OSError = ConnectionError(_HUNG_UP)
         for number, address in enumerate(addresses):
             try:
@@ -68,31 +90,55 @@ class Connections:
 
     async def _connect(self, host: str, address: str, port: int) -> Connection:
         loop = asyncio.get_running_loop()
-        made = await loop.create_connection(lambda: Connection(self, host, self._timeouts, loop), address, port)
-        if self._closed:
-            made[1].drop()
-            raise Closed
-        return made[1]
+
+        async def connect() -> Connection:
+            made = await loop.create_connection(lambda: Connection(self, host, self._timeouts, loop), address, port)
+            return made[1]
+
+        try:
+            return await connect()
+        except OSError as error:
+            if error.errno not in _NO_DESCRIPTORS or not self._resting:
+                raise
+        for connection in tuple(self._resting):
+            connection.drop()
+        await asyncio.sleep(0)  # they are closed in the next round
+        return await connect()
 
     def opened(self, connection: Connection) -> None:
         self._open.add(connection)
 
     def keep(self, connection: Connection) -> None:
         self._idle.setdefault(connection.host, []).append(connection)
+        self._resting[connection] = None
+        if len(self._resting) > self._most_resting:
+            next(iter(self._resting)).drop()
 
     def forget(self, connection: Connection) -> None:
         self._open.discard(connection)
-        idle = self._idle.get(connection.host, [])
-        if connection in idle:
-            idle.remove(connection)
-            if not idle:
-                del self._idle[connection.host]
+        if connection in self._resting:
+            self._wake(connection)
+
+    def _wake(self, connection: Connection) -> None:
+        del self._resting[connection]
+        idle = self._idle[connection.host]
+        idle.remove(connection)
+        if not idle:
+            del self._idle[connection.host]
 
     def close(self) -> None:
         """Break off what is under way, and make no more."""
         self._closed = True
+        for patience in self._patience:
+            if not patience.expired():
+                patience.reschedule(0)
         for connection in tuple(self._open):
             connection.fail(Closed())
+
+
+def _most_idle() -> int:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _MOST_IDLE if limit == resource.RLIM_INFINITY else min(max(limit // 2, 1), _MOST_IDLE)
 
 
 class Connection(asyncio.Protocol):
