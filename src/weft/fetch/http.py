@@ -138,7 +138,7 @@ class HttpFetcher:
 
     def _prepare(self, request: Request) -> StreamRequest:
         try:
-            client = self._clients.through(request.proxy) if request.proxy else self._clients.default
+            client = self._clients.through(request.proxy)
             if client is None:
                 raise FetchError(f"{request.url} can't be fetched: the fetcher is closed")
             builder = client.request(request.method, request.url)

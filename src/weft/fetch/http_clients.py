@@ -31,9 +31,9 @@ _CERTIFICATE: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTI
 
 
 class Clients:
-    """Clients that differ in nothing but their proxy.
+    """Clients that differ in nothing but their proxy, made when they are needed: each reads all certificates.
 
-    ``default`` is the one for requests that name none; None once closed.
+    What the user has set is tried at once.
 
     :raises ConfigError: ``headers``, ``ca_file`` or ``proxy`` are not usable.
     """
@@ -57,38 +57,40 @@ class Clients:
         self._http2 = http2
         self._verify = verify
         self._roots = _certificates(ca_file) if ca_file else []
-        self._others: OrderedDict[str, Client] = OrderedDict()
-        self._default_proxy = proxy
-        self.default: Client | None
-        try:
-            self.default = self._build(proxy)
-        except (ValueError, PyreqwestError) as error:
-            setting = f"proxy={_without_password(proxy)}" if proxy else f"ca_file={ca_file}"
-            raise ConfigError(f"{setting} can't be used: {error}") from error
+        self._made: OrderedDict[str, Client] = OrderedDict()
+        self._proxy = proxy
+        self._closed = False
+        if proxy or ca_file:
+            try:
+                self.through("")
+            except (ValueError, PyreqwestError) as error:
+                setting = f"proxy={_without_password(proxy)}" if proxy else f"ca_file={ca_file}"
+                raise ConfigError(f"{setting} can't be used: {error}") from error
 
     def through(self, proxy: str) -> Client | None:
-        """The client for ``proxy``; for "" the one that uses none. None once closed.
+        """The client for ``proxy``; for "" the one for requests that name none. None once closed.
 
         :raises ValueError: it is not the URL of a proxy.
         """
-        if proxy == self._default_proxy or self.default is None:
-            return self.default
-        client = self._others.get(proxy)
+        if self._closed:
+            return None
+        proxy = proxy or self._proxy
+        client = self._made.get(proxy)
         if client is not None:
-            self._others.move_to_end(proxy)
+            self._made.move_to_end(proxy)
             return client
-        client = self._others[proxy] = self._build(proxy)
-        if len(self._others) > _KEPT:
+        client = self._made[proxy] = self._build(proxy)
+        if len(self._made) > _KEPT:
             # Let go rather than closed, which would break off the fetches it still carries: its
             # connections close with the last of them.
-            self._others.popitem(last=False)
+            self._made.popitem(last=False)
         return client
 
     async def close(self) -> None:
-        clients = [client for client in (self.default, *self._others.values()) if client is not None]
+        self._closed = True
+        clients = list(self._made.values())
         # A closed client breaks off its fetches, but its idle connections close only when it is let go.
-        self.default = None
-        self._others.clear()
+        self._made.clear()
         while clients:
             await clients.pop().close()
 
