@@ -212,6 +212,18 @@ def test_robots_of_ones_own() -> None:
     moved = page(Site(robots=301), "/robots.txt")
     assert (moved.status, dict(moved.headers)["Location"]) == (301, "/odd/robots.txt")
     assert b"Disallow: /private/" in page(Site(), "/odd/robots.txt").body
+    moved = page(Site(robots="/elsewhere"), "/robots.txt")
+    assert (moved.status, dict(moved.headers)["Location"]) == (302, "/elsewhere")
+
+
+def test_robots_that_change() -> None:
+    app = App(Layout.at(Site(hosts=2, robots=(503, "# mine", None)), 8000))
+    asked = [app.reply(Incoming(host, "GET", "/robots.txt", b"")) for host in (0, 1, 0, 0, 0, 1)]
+    answers = [answer for answer in asked if isinstance(answer, Answer)]
+    assert [answer.status for answer in answers] == [503, 503, 200, 200, 200, 200]
+    assert [answer.body == b"# mine" for answer in answers[2:]] == [True, False, False, True]
+    with pytest.raises(ValueError, match="one answer at least"):
+        Site(robots=())
 
 
 def test_sitemaps_name_every_page_of_a_host() -> None:

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import gzip
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -38,6 +39,7 @@ class Discovery:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._site = layout.site
+        self._robots_asked: Counter[int] = Counter()
         self._feed = [product(layout.site, sku) for sku in range(1, min(20, layout.site.products) + 1)]
 
     def reply(self, incoming: Incoming) -> Reply:
@@ -45,7 +47,7 @@ class Discovery:
         origin = self._layout.origins[host]
         match incoming.path:
             case "/robots.txt":
-                return self._robots(origin)
+                return self._robots(host, origin)
             case "/sitemap.xml":
                 files = [f"{origin}/sitemap-pages-{k}.xml" for k in range(-(-len(self._numbers(host)) // _PER_FILE))]
                 return _sitemap("sitemapindex", "sitemap", [*files, f"{origin}/sitemap-shop.xml.gz"])
@@ -62,10 +64,16 @@ class Discovery:
                 return _atom(origin, self._feed)
         return self._sitemap_of_pages(incoming)
 
-    def _robots(self, origin: str) -> Answer:
-        match self._site.robots:
+    def _robots(self, host: int, origin: str) -> Answer:
+        robots = self._site.robots
+        answers = robots if isinstance(robots, tuple) else (robots,)
+        answer = answers[min(self._robots_asked[host], len(answers) - 1)]
+        self._robots_asked[host] += 1
+        match answer:
             case None:
                 return Answer(robots_text(self._site, origin).encode(), TEXT)
+            case str(path) if path.startswith("/"):
+                return redirect(path)
             case str(text):
                 return Answer(text.encode(), TEXT)
             case status if 300 <= status < 400:

@@ -34,8 +34,9 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     ``latency`` is waited before every answer, in seconds.
 
     ``robots`` is the text of robots.txt, or the status to answer it with (a 3xx redirects to
-    ``/odd/robots.txt``, which has the usual text), or None for the usual text: everything is
-    allowed but ``/private/``, with ``crawl_delay`` if there is one.
+    ``/odd/robots.txt``, which has the usual text), or a path to redirect to, or None for the usual
+    text: everything is allowed but ``/private/``, with ``crawl_delay`` if there is one. Several of
+    these are given one after the other to those who ask a host for it, the last one from then on.
 
     ``certificate`` and ``key`` are PEM files; with them the site speaks https.
     """
@@ -47,7 +48,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     page_bytes: int = 6000
     products: int = 200
     latency: float = 0.0
-    robots: str | int | None = None
+    robots: str | int | tuple[str | int | None, ...] | None = None
     crawl_delay: float | None = None
     base: str = "127.77.0.1"
     port: int = 0
@@ -59,6 +60,8 @@ class Site(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
             raise ValueError("a site has at least one host, one page and one product")
         if self.links < 1:
             raise ValueError("links must be at least 1, or pages could not be reached")
+        if self.robots == ():
+            raise ValueError("robots must have one answer at least; for the usual text it is None")
         if not (IPv4Address(self.base).is_loopback and IPv4Address(self.addresses[-1]).is_loopback):
             raise ValueError(f"hosts must be addresses in 127.0.0.0/8, not {self.base} and {self.hosts - 1} more")
 
