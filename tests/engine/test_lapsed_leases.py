@@ -87,7 +87,7 @@ class SlowMemo:
 class NoFetcher:
     """Must not be asked."""
 
-    async def fetch(self, request: Request) -> Response:
+    async def fetch(self, request: Request, *, first: int | None = None) -> Response:
         raise AssertionError(f"{request.url} must not be asked for")
 
     async def close(self) -> None:

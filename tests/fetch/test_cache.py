@@ -24,14 +24,16 @@ class Fake:
         self.fetched: list[str] = []
         self.closed = 0
 
-    async def fetch(self, request: Request) -> Response:
+    async def fetch(self, request: Request, *, first: int | None = None) -> Response:
         self.fetched.append(request.url)
         if self.status == 0:
             raise NetworkError("down")
         body = f"<p>{len(self.fetched)} é</p>".encode()
+        cut = first is not None and len(body) > first
         return Response(
-            request=request, url=request.url, status=self.status, headers=HEADERS, body=body, version="HTTP/2.0"
-        )
+            request=request, url=request.url, status=self.status, headers=HEADERS, body=body[:first],
+            version="HTTP/2.0", cut=cut,
+        )  # fmt: skip
 
     async def close(self) -> None:
         self.closed += 1
@@ -158,7 +160,7 @@ from weft.fetch.cache import CachingFetcher
 from weft.model import Headers, Request, Response
 
 class Fake:
-    async def fetch(self, request):
+    async def fetch(self, request, *, first=None):
         return Response(request=request, url=request.url, status=200, headers=Headers(), body=b"x" * 10_000)
     async def close(self):
         pass
@@ -180,3 +182,16 @@ def test_several_processes_share_the_file(file: Path) -> None:
     with sqlite3.connect(file) as db:
         assert db.execute("SELECT count(*) FROM responses").fetchone() == (90,)
     db.close()
+
+
+async def test_a_beginning_is_not_kept_for_the_whole(file: Path) -> None:
+    inner = Fake()
+    fetcher = CachingFetcher(inner, file)
+    request = Request.to("http://a.example/robots.txt")
+    assert (await fetcher.fetch(request, first=3)).body == b"<p>"
+    whole = await fetcher.fetch(request)
+    assert (whole.body, whole.cached) == ("<p>2 é</p>".encode(), False)
+    again = await fetcher.fetch(request, first=3)
+    assert (again.body, again.cached, again.cut) == (b"<p>", True, True)
+    assert not (await fetcher.fetch(request, first=100)).cut
+    await fetcher.close()

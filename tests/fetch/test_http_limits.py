@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import random
 import time
+import zlib
 
 import brotli
 import psutil
@@ -10,7 +12,7 @@ import pytest
 
 from tests.fetch.conftest import MakeFetcher, Serve
 from tests.fetch.servers import chunked, endless, reply, response
-from weft.errors import TooLarge, TooSlow
+from weft.errors import BadResponse, TooLarge, TooSlow
 from weft.model import Request
 
 MB = 1024 * 1024
@@ -67,6 +69,87 @@ async def test_a_bomb_takes_no_more_memory_than_the_limit(coding: str, serve: Se
         with pytest.raises(TooLarge, match="max_body"):
             await fetcher.fetch(request)
     assert process.memory_info().rss - before < 40 * MB
+
+
+LINES = b"".join(b"%07d\n" % number for number in range(20_000))
+NOISE = random.Random(1).randbytes(160_000)
+
+
+@pytest.mark.parametrize(
+    ("sent", "whole"),
+    [
+        (response(LINES), LINES),
+        (response(LINES * 10, length=10**15), LINES),
+        (chunked(LINES[:50_000], LINES[50_000:]), LINES),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + LINES, LINES),
+        (response(gzip.compress(LINES), "Content-Encoding: gzip"), LINES),
+        (response(gzip.compress(LINES), "Content-Encoding: x-gzip"), LINES),
+        (response(zlib.compress(LINES), "Content-Encoding: deflate"), LINES),
+        (response(gzip.compress(gzip.compress(LINES)), "Content-Encoding: gzip, gzip"), LINES),
+        (response(brotli.compress(LINES), "Content-Encoding: br"), LINES),
+        (response(LINES, "Content-Encoding: utf-8"), LINES),
+    ],
+)
+async def test_the_beginning_of_a_body(sent: bytes, whole: bytes, serve: Serve, make: MakeFetcher) -> None:
+    """Whatever the limit for pages is."""
+    server = await serve(reply(sent, then="stall"))
+    answer = await make(max_body=10).fetch(Request.to(server.url), first=100_000)
+    assert (answer.body, answer.cut) == (whole[:100_000], True)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "x-gzip"])
+async def test_the_beginning_of_a_body_that_is_large_when_compressed(
+    coding: str, serve: Serve, make: MakeFetcher
+) -> None:
+    """As many bytes are read of it; they stand for about as many, if not for more."""
+    server = await serve(reply(response(gzip.compress(NOISE), f"Content-Encoding: {coding}")))
+    answer = await make(max_body=10).fetch(Request.to(server.url), first=100_000)
+    assert answer.cut
+    assert NOISE.startswith(answer.body)
+    assert len(answer.body) > 99_000
+
+
+@pytest.mark.parametrize(
+    "data", [response(b"x" * 70_000), response(gzip.compress(b"x" * 70_000), "Content-Encoding: gzip")]
+)
+async def test_a_body_that_has_no_more_than_its_beginning(data: bytes, serve: Serve, make: MakeFetcher) -> None:
+    server = await serve(reply(data))
+    fetcher = make(max_body=10)
+    for first in (70_000, 80_000):
+        answer = await fetcher.fetch(Request.to(server.url), first=first)
+        assert (len(answer.body), answer.cut) == (70_000, False)
+    assert server.opened == 1
+
+
+@pytest.mark.parametrize("coding", ["gzip", "x-gzip"])
+async def test_the_beginning_of_an_endless_compressed_body(coding: str, serve: Serve, make: MakeFetcher) -> None:
+    async def endless_noise(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(f"HTTP/1.1 200 OK\r\nContent-Encoding: {coding}\r\n\r\n".encode())
+        stream = zlib.compressobj(wbits=31)
+        while True:
+            writer.write(stream.compress(NOISE))
+            await writer.drain()
+
+    server = await serve(endless_noise)
+    answer = await make(max_body=10).fetch(Request.to(server.url), first=MB // 2)
+    assert answer.cut
+    assert (NOISE * 4).startswith(answer.body)
+    assert len(answer.body) > 500 * 1024
+    await asyncio.wait_for(server.hung_up.wait(), 5)
+
+
+async def test_the_beginning_of_an_endless_body(serve: Serve, make: MakeFetcher) -> None:
+    server = await serve(endless)
+    answer = await make(max_body=10).fetch(Request.to(server.url), first=MB)
+    assert (answer.body, answer.cut) == (b"x" * MB, True)
+    await asyncio.wait_for(server.hung_up.wait(), 5)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "x-gzip"])
+async def test_a_body_that_ends_early_has_no_beginning(coding: str, serve: Serve, make: MakeFetcher) -> None:
+    server = await serve(reply(response(gzip.compress(b"short")[:-9], f"Content-Encoding: {coding}")))
+    with pytest.raises(BadResponse):
+        await make().fetch(Request.to(server.url), first=100_000)
 
 
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\n", response(b"abc", length=10)])

@@ -139,6 +139,12 @@ def test_what_is_past_the_limit_is_ignored_from_the_last_whole_line() -> None:
     assert parse(b"x" * (MAX_BYTES + 1)).body == b""
 
 
+def test_half_a_line_of_a_file_that_was_cut_is_no_rule() -> None:
+    assert not allowed(parse(b"User-agent: *\nDisallow: /private/\nDisallow: /", cut=True), "/private/")
+    assert allowed(parse(b"User-agent: *\nDisallow: /private/\nDisallow: /", cut=True), "/public/")
+    assert parse(b"User-agent: *", cut=True).body == b""
+
+
 def test_a_file_of_many_names_and_many_rules_is_read_in_time() -> None:
     names = b"".join(b"User-agent: bot%d\n" % i for i in range(12_000))
     robots = parse(names + b"User-agent: *\n" + b"".join(b"Disallow: /%d\n" % i for i in range(15_000)))

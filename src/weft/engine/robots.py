@@ -113,7 +113,8 @@ class RobotsKeeper:
         url = origin + "/robots.txt"
         for _ in range(robots.MAX_REDIRECTS + 1):
             try:
-                response = await self._fetcher.fetch(Request(url=url, proxy=proxy))
+                # Not within the crawl's max_body: the beginning of a large file counts, and pages may be small.
+                response = await self._fetcher.fetch(Request(url=url, proxy=proxy), first=robots.MAX_BYTES)
             except FetchError as error:
                 raise Unavailable(f"robots.txt could not be fetched: {error}", error=error) from error
             target = Joiner(url)(response.headers.get("location", "")) if response.status in redirect.STATUSES else None
@@ -127,7 +128,7 @@ class RobotsKeeper:
             url = target
         match robots.judge(response.status):
             case "parse":
-                return robots.parse(response.body), response.received
+                return robots.parse(response.body, cut=response.cut), response.received
             case "allow":
                 return robots.ALLOW_ALL, response.received
             case "retry":

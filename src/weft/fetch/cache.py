@@ -63,13 +63,16 @@ class CachingFetcher:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="weft-cache")
         self._closed = False
 
-    async def fetch(self, request: Request) -> Response:
+    async def fetch(self, request: Request, *, first: int | None = None) -> Response:
         loop = asyncio.get_running_loop()
         kept = await loop.run_in_executor(self._thread, self._load, request)
         if kept is not None:
-            return kept
-        response = await self._inner.fetch(request)
-        if response.status < 500 and response.status != 429:
+            if first is None or len(kept.body) <= first:
+                return kept
+            return msgspec.structs.replace(kept, body=kept.body[:first], cut=True)
+        response = await self._inner.fetch(request, first=first)
+        # Whoever asks for the URL next may want the whole of it.
+        if response.status < 500 and response.status != 429 and not response.cut:
             await loop.run_in_executor(self._thread, self._store, response)
         return response
 

@@ -25,7 +25,7 @@ from weft.fetch.cookies import Jar, cookie_header
 from weft.fetch.http1 import BODILESS
 from weft.fetch.http_clients import Clients
 from weft.fetch.http_errors import Timeouts, explain, too_large
-from weft.fetch.inflate import Inflater, Overflow, Undecodable, inflaters
+from weft.fetch.inflate import Inflater, Overflow, Undecodable, beginning, inflaters
 from weft.fetch.plain import CODINGS, RESERVED, PlainFetcher
 from weft.model import Headers, Request, Response
 
@@ -94,10 +94,11 @@ class HttpFetcher:
             proxy=proxy,
         )
 
-    async def fetch(self, request: Request) -> Response:
+    async def fetch(self, request: Request, *, first: int | None = None) -> Response:
         if self._plain is not None and (place := self._plain.place_of(request)) is not None:
-            return await self._plain.fetch(request, place)
+            return await self._plain.fetch(request, place, first)
         started = monotonic()
+        cut = False
         try:
             async with self._prepare(request) as answer:
                 received = monotonic()
@@ -109,7 +110,11 @@ class HttpFetcher:
                     encoding = ", ".join(headers.get_all("content-encoding"))
                 announced = int(length) if length.isdecimal() else -1
                 piece = await answer.body_reader.read(_PIECE)
-                if piece is not None and len(piece) == announced < _PIECE and encoding is None:
+                if first is not None:
+                    body, inflated, cut = await self._read_first(first, request, answer, piece, encoding)
+                    if inflated:
+                        headers = headers.without("content-encoding", "content-length")
+                elif piece is not None and len(piece) == announced < _PIECE and encoding is None:
                     body = piece.to_bytes()
                     if announced > self._max_body:
                         raise too_large(request.url, self._max_body, f"it has {announced}")
@@ -129,6 +134,7 @@ class HttpFetcher:
             received=received,
             elapsed=monotonic() - started,
             version=answer.version,
+            cut=cut,
         )
 
     async def close(self) -> None:
@@ -185,6 +191,23 @@ class HttpFetcher:
                 raise too_large(request.url, self._max_body, "there are more")
             piece = await read(_PIECE)
         return pieces[0].to_bytes() if len(pieces) == 1 else b"".join(pieces), False
+
+    async def _read_first(
+        self, first: int, request: Request, answer: Answer, piece: Bytes | None, encoding: str | None
+    ) -> tuple[bytes, bool, bool]:
+        """The first so many bytes of a body, whether it was decompressed here, and whether it goes on."""
+        pieces: list[bytes] = []
+        size = 0
+        while piece is not None and size <= first:
+            pieces.append(piece.to_bytes())
+            size += len(piece)
+            piece = await answer.body_reader.read(_PIECE) if size <= first else None
+        body, cut = b"".join(pieces)[:first], size > first
+        try:
+            found = beginning(body, encoding, first, not cut) if encoding is not None and body else None
+        except Undecodable as error:
+            raise BadResponse(f"{request.url}: the body does not decode as {encoding}: {error}") from error
+        return (body, False, cut) if found is None else (found[0], True, not found[1])
 
 
 class _Received(Headers):

@@ -43,23 +43,26 @@ class TooMuch(Exception):
 class Reading:
     """One response to a GET; ``status``, ``version`` and ``headers`` are there once its head is.
 
-    ``keeps``: the connection can serve another exchange after this one.
+    ``keeps``: the connection can serve another exchange after this one. ``cut``: the body goes on, but it ``may_cut``,
+    so the response counts as complete with ``limit`` bytes of it.
 
     :raises Garbled: it is none.
-    :raises TooMuch: its body has more than ``limit`` bytes.
+    :raises TooMuch: its body has more than ``limit`` bytes, and may not be cut.
     """
 
     __slots__ = (
-        "_after_chunk", "_after_last", "_body", "_buffer", "_framing", "_left", "_limit", "_notes", "_step",
-        "headers", "keeps", "status", "version",
+        "_after_chunk", "_after_last", "_body", "_buffer", "_framing", "_left", "_limit", "_may_cut", "_notes", "_step",
+        "cut", "headers", "keeps", "status", "version",
     )  # fmt: skip
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, may_cut: bool = False) -> None:
         self.status = 0
         self.version = ""
         self.headers: Headers
         self.keeps = False
+        self.cut = False
         self._limit = limit
+        self._may_cut = may_cut
         self._notes = 0
         self._body: bytes | bytearray = b""
         self._buffer = bytearray()  # what is not enough to go on with
@@ -164,7 +167,7 @@ class Reading:
                 raise Garbled("it has several lengths")
         if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
             raise Garbled(f"its length is {text[:60]!r}")
-        if (length := int(text)) > self._limit:
+        if (length := int(text)) > self._limit and not self._may_cut:
             raise TooMuch(f"{length} are announced")
         return length
 
@@ -174,11 +177,11 @@ class Reading:
             data, self.keeps = data[: self._left], False
         self._left -= len(data)
         self._take(data)
-        return self._left == 0
+        return self._left == 0 or self.cut
 
     def _until_closed(self, data: bytes) -> bool:
         self._take(data)
-        return False
+        return self.cut
 
     def _chunked(self, data: bytes) -> bool:
         buffer = self._buffer
@@ -188,6 +191,8 @@ class Reading:
             if self._left:
                 piece = bytes(buffer[at : at + self._left])
                 self._take(piece)
+                if self.cut:
+                    return True
                 at += len(piece)
                 self._left -= len(piece)
                 self._after_chunk = not self._left
@@ -218,7 +223,10 @@ class Reading:
 
     def _take(self, piece: bytes) -> None:
         if len(self._body) + len(piece) > self._limit:
-            raise TooMuch("there are more")
+            if not self._may_cut:
+                raise TooMuch("there are more")
+            piece = piece[: self._limit - len(self._body)]
+            self.cut, self.keeps = True, False
         if not self._body:
             self._body = piece  # mostly it is all
         elif isinstance(self._body, bytearray):

@@ -27,7 +27,11 @@ _MOST_CODINGS: Final = 5  # one within another: each is as much work again
 
 
 class Overflow(Exception):
-    """More came out than the limit allows."""
+    """More came out than the limit allows; ``piece`` is what was still within it."""
+
+    def __init__(self, piece: bytes) -> None:
+        super().__init__()
+        self.piece = piece
 
 
 class Undecodable(Exception):
@@ -64,7 +68,7 @@ class Inflater:
         self._members = 0
 
     def feed(self, data: bytes) -> bytes:
-        pieces = []
+        pieces: list[bytes] = []
         while data and not self._done:
             stream = self._stream
             if stream is None and self._members and not (self._magic and data.startswith(self._magic)):
@@ -78,7 +82,7 @@ class Inflater:
                 raise Undecodable(str(error)) from error
             self._room -= len(piece)
             if self._room < 0:
-                raise Overflow
+                raise Overflow(b"".join([*pieces, piece[: self._room]]))
             pieces.append(piece)
             data = b""
             if stream.eof:
@@ -164,3 +168,23 @@ def inflated(body: bytes, content_encoding: str, limit: int) -> bytes | None:
         body = b"".join([stage.feed(body[at : at + _PIECE]) for at in range(0, len(body), _PIECE)])
         stage.end()
     return body if stages else None
+
+
+def beginning(body: bytes, content_encoding: str, limit: int, is_whole: bool) -> tuple[bytes, bool] | None:
+    """The first ``limit`` bytes of a body, or of the beginning of one, when decompressed; and whether they are all.
+
+    None if it is to be taken as it is.
+    """
+    stages = inflaters(content_encoding, limit)
+    for stage in stages:
+        found = bytearray()
+        try:
+            for at in range(0, len(body), _PIECE):
+                found += stage.feed(body[at : at + _PIECE])
+            if is_whole:
+                stage.end()
+        except Overflow as overflow:
+            found += overflow.piece
+            is_whole = False
+        body = bytes(found)
+    return (body, is_whole) if stages else None

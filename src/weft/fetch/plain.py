@@ -28,7 +28,7 @@ from weft.errors import BadResponse, FetchError, NetworkError, TooSlow, UnknownH
 from weft.fetch.cookies import Jar, cookie_header
 from weft.fetch.http1 import Garbled, Reading, TooMuch
 from weft.fetch.http_errors import Timeouts, too_large, too_slow
-from weft.fetch.inflate import Overflow, Undecodable, inflated
+from weft.fetch.inflate import Overflow, Undecodable, beginning, inflated
 from weft.fetch.plain_connections import Closed, Connection, Connections
 from weft.model import Headers, Request, Response
 
@@ -72,14 +72,14 @@ class PlainFetcher:
                 return None
         return place
 
-    async def fetch(self, request: Request, place: Place) -> Response:
+    async def fetch(self, request: Request, place: Place, first: int | None = None) -> Response:
         started = monotonic()
         url, host = request.url, place[1]
         try:
             head = f"GET {place[5]} HTTP/1.1\r\nHost: {host}\r\n{self._lines_of(request)}\r\n"
         except ValueError as error:  # the jar knows no such host
             raise FetchError(f"{url} can't be asked for: {error}") from error
-        reading = Reading(self._max_body)
+        reading = Reading(self._max_body) if first is None else Reading(first, may_cut=True)
         try:
             connection = self._connections.kept(host) or await self._connect(url, place)
             received = await connection.exchange(head.encode(), reading, started)
@@ -97,7 +97,7 @@ class PlainFetcher:
             raise FetchError(f"{url}: the fetcher was closed during the fetch") from error
         if self._jar is not None:
             self._jar.keep(reading.headers, url)
-        body, headers = self._decoded(url, reading)
+        body, headers, cut = self._decoded(url, reading, first)
         return Response(
             request=request,
             url=url,
@@ -107,6 +107,7 @@ class PlainFetcher:
             received=received,
             elapsed=monotonic() - started,
             version=reading.version,
+            cut=cut,
         )
 
     def close(self) -> None:
@@ -137,20 +138,25 @@ class PlainFetcher:
         except OSError as error:
             raise NetworkError(f"{url}: {host} can't be reached: {_reason(error)}") from error
 
-    def _decoded(self, url: str, reading: Reading) -> tuple[bytes, Headers]:
-        body, headers = reading.body, reading.headers
+    def _decoded(self, url: str, reading: Reading, first: int | None) -> tuple[bytes, Headers, bool]:
+        body, headers, cut = reading.body, reading.headers, reading.cut
         if not body or "content-encoding" not in headers:
-            return body, headers
+            return body, headers, cut
         encoding = ", ".join(headers.get_all("content-encoding"))
         try:
-            decoded = inflated(body, encoding, self._max_body)
+            if first is None:
+                decoded = inflated(body, encoding, self._max_body)
+            elif (found := beginning(body, encoding, first, not cut)) is not None:
+                decoded, cut = found[0], not found[1]
+            else:
+                decoded = None
         except Overflow as error:
             raise too_large(url, self._max_body, "there are more when decompressed") from error
         except Undecodable as error:
             raise BadResponse(f"{url}: the body does not decode as {encoding}: {error}") from error
         if decoded is None:
-            return body, headers
-        return decoded, headers.without("content-encoding", "content-length")
+            return body, headers, cut
+        return decoded, headers.without("content-encoding", "content-length"), cut
 
 
 def _lines(headers: Mapping[str, str]) -> str:

@@ -67,7 +67,8 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     """An answer, whole: the body is decompressed, the charset not yet decided.
 
     ``received`` is when its head arrived, by ``time.monotonic()``: no server can have seen the
-    request later than that. ``elapsed`` is the whole fetch in seconds.
+    request later than that. ``elapsed`` is the whole fetch in seconds. ``cut``: the body goes on, but no more than
+    its beginning was asked for; pages are never cut.
     """
 
     request: Request
@@ -79,6 +80,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     elapsed: float = 0.0
     version: str = ""
     cached: bool = False
+    cut: bool = False
 
     @property
     def ok(self) -> bool:

@@ -28,6 +28,7 @@ from protego import Protego
 from weft.model.url import origin_of
 
 MAX_BYTES: Final = 512 * 1024
+"""So much of a file counts. The RFC asks for 500 KiB at least."""
 ROBOTS_SECONDS: Final = 24 * 3600
 """How long a file may be kept before it is fetched again."""
 MAX_REDIRECTS: Final = 5
@@ -138,9 +139,13 @@ class Robots:
         return view
 
 
-def parse(body: bytes) -> Robots:
-    """Any bytes at all; past ``MAX_BYTES`` they are ignored from the last whole line on."""
-    if len(body) > MAX_BYTES:
+def parse(body: bytes, *, cut: bool = False) -> Robots:
+    """Any bytes at all; past ``MAX_BYTES`` they are ignored from the last whole line on.
+
+    ``cut``: they are the beginning of a longer file. Half a line would be another rule: of ``Disallow: /private/``, the
+    first eleven characters close the whole site.
+    """
+    if cut or len(body) > MAX_BYTES:
         head = body[:MAX_BYTES]
         body = head[: max(head.rfind(b"\n"), head.rfind(b"\r")) + 1]
     return Robots(body)
