@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -11,6 +12,7 @@ from weft import Page, Spider
 from weft.engine.states import State
 from weft.frontier.sqlite import SqliteFrontier
 from weft.model import Lease
+from weft.policy import robots as robots_policy
 from weft.testing.crawls import crawl
 from weft.testing.site import Site, gaps, overlaps, serve
 
@@ -64,7 +66,6 @@ async def test_robots_may_be_ignored(tmp_path: Path) -> None:
     [
         (404, True),
         (403, True),
-        (301, True),
         ("User-agent: *\nDisallow: /", False),
         ("User-agent: other\nDisallow: /", True),
         ("User-agent: weft\nDisallow: /p/", False),
@@ -76,6 +77,58 @@ async def test_what_robots_answers_mean(tmp_path: Path, robots: str | int, fetch
         done = await crawl(follower(site.url + "p/0", user_agent="Weft/0"), tmp_path, robots=True)
         assert done.counts.done == int(fetched)
         assert any(record.path == "/p/0" for record in site.log) is fetched
+
+
+PRIVATE = "robots: disallowed by the site's robots.txt"
+
+
+def hops(number: int) -> str:
+    """A way of so many redirects to ``/odd/robots.txt``, the one to it included."""
+    path = "/odd/robots.txt"
+    for _ in range(number - 1):
+        path = f"/odd/redirect/to?url={quote(path, safe='')}"
+    return path
+
+
+@pytest.mark.parametrize("robots", [301, 302, 303, 307, 308, hops(1), hops(5)])
+async def test_robots_redirects_are_followed(tmp_path: Path, robots: str | int) -> None:
+    """To a file that forbids what the answer without its redirect would allow."""
+    async with serve(Site(pages=1, robots=robots)) as site:
+        done = await crawl(follower([site.url + "p/0", site.url + "private/1"]), tmp_path, robots=True)
+        assert done.dead_reason(site.url + "private/1") == PRIVATE
+        assert done.counts.done == 1
+        assert not [record for record in site.log if record.path.startswith("/private")]
+
+
+async def test_a_robots_behind_too_many_redirects_is_absent(tmp_path: Path) -> None:
+    async with serve(Site(pages=1, robots=hops(6))) as site:
+        done = await crawl(follower(site.url + "private/1"), tmp_path, robots=True)
+        assert (done.counts.done, done.counts.dead) == (1, 0)
+        assert not [record for record in site.log if record.path == "/odd/robots.txt"]
+        assert len(site.log) == 1 + robots_policy.MAX_REDIRECTS + 1
+
+
+@pytest.mark.parametrize("in_scope", [True, False])
+async def test_a_robots_redirect_out_of_scope_is_not_followed(tmp_path: Path, in_scope: bool) -> None:
+    async with serve(Site(pages=1, hosts=2, robots="/odd/redirect/host")) as site:
+        domains = [] if in_scope else ["127.77.0.1"]
+        done = await crawl(follower(site.url + "p/0"), tmp_path, robots=True, domains=domains)
+        assert done.counts.done == 1
+        assert [record.path for record in site.log if record.host == "127.77.0.2"] == ["/odd/redirect/0"] * in_scope
+
+
+@pytest.mark.parametrize(
+    "robots", ["User-agent: *\nDisallow: /private/\n" + "# much to say\n" * 50_000, "/odd/endless"]
+)
+async def test_a_robots_that_is_larger_than_a_page_may_be(tmp_path: Path, robots: str) -> None:
+    async with serve(Site(pages=3, page_bytes=600, robots=robots)) as site:
+        spider = follower([site.url + "p/0", site.url + "private/1"])
+        done = await crawl(spider, tmp_path, robots=True, max_body=10_000)
+        if robots.startswith("User-agent"):
+            assert done.dead_reason(site.url + "private/1") == PRIVATE
+        assert done.counts.done + done.counts.dead == 4
+        assert {letter.kind for letter in done.dead} <= {"robots"}
+        assert [record.path for record in site.log].count("/robots.txt") == 1
 
 
 async def test_a_site_whose_robots_fails_is_left_alone(tmp_path: Path) -> None:
