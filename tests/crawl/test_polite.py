@@ -131,12 +131,57 @@ async def test_a_robots_that_is_larger_than_a_page_may_be(tmp_path: Path, robots
         assert [record.path for record in site.log].count("/robots.txt") == 1
 
 
-async def test_a_site_whose_robots_fails_is_left_alone(tmp_path: Path) -> None:
-    async with serve(Site(pages=5, robots=500)) as site:
-        done = await crawl(follower(site.url + "p/0"), tmp_path, robots=True, retries=1)
-        assert done.counts.done == 0
-        assert done.dead_reason(site.url + "p/0") == "http: robots.txt was answered with 500 (try 2)"
-        assert {record.path for record in site.log} == {"/robots.txt"}
+@pytest.mark.parametrize("status", [500, 501])
+async def test_a_site_whose_robots_fails_is_left_alone(tmp_path: Path, status: int) -> None:
+    """Its tries are its own: not those of a page, nor of each page."""
+    async with serve(Site(pages=5, robots=status)) as site:
+        starts = [f"{site.url}p/{number}" for number in range(5)]
+        done = await crawl(follower(starts), tmp_path, robots=True, retries=0)
+        assert (done.counts.done, done.counts.dead) == (0, 5)
+        for start in starts:
+            assert done.dead_reason(start) == f"http: robots.txt was answered with {status} (4 tries)"
+        assert [record.path for record in site.log] == ["/robots.txt"] * 4
+        waits = gaps(site.log)["127.77.0.1"]
+        assert all(wait >= least for wait, least in zip(waits, [0.5, 1.0, 2.0], strict=True))
+
+
+@pytest.mark.parametrize("per_host", [1, 0])
+async def test_a_site_whose_robots_recovers_is_crawled(tmp_path: Path, per_host: int) -> None:
+    async with serve(Site(pages=20, robots=(501, 500, None))) as site:
+        starts = [site.url + "p/0", site.url + "p/1", site.url + "private/1"]
+        done = await crawl(follower(starts), tmp_path, robots=True, retries=0, per_host=per_host)
+        assert done.counts.done == 20
+        assert done.dead_reason(site.url + "private/1") == PRIVATE
+        paths = [record.path for record in site.log]
+        assert paths[:3] == ["/robots.txt"] * 3
+        assert "/robots.txt" not in paths[3:]
+
+
+async def test_a_site_whose_robots_throttles_waits_as_long_as_it_says(tmp_path: Path) -> None:
+    async with serve(Site(pages=3, robots=("/odd/429/x?times=1&after=2", None))) as site:
+        done = await crawl(follower(site.url + "p/0"), tmp_path, robots=True, retries=0)
+        assert (done.counts.done, done.counts.dead) == (3, 0)
+        paths = [record.path for record in site.log]
+        assert [path.partition("?")[0] for path in paths[:3]] == ["/robots.txt", "/odd/429/x", "/robots.txt"]
+        assert site.log[2].time - site.log[1].time >= 2.0
+
+
+async def test_a_page_has_all_its_tries_after_those_of_its_robots(tmp_path: Path) -> None:
+    async with serve(Site(pages=3, robots=(501, None))) as site:
+        flaky = site.url + "odd/flaky/x?fails=1&status=500"
+        done = await crawl(follower(flaky), tmp_path, robots=True, retries=1)
+        assert (done.counts.done, done.counts.dead) == (1, 0)
+
+
+async def test_a_host_that_is_gone_does_not_hold_up_the_crawl(tmp_path: Path) -> None:
+    async with serve(Site(pages=5)) as site:
+        port = site.url.rstrip("/").rpartition(":")[2]
+        gone = [f"http://127.77.0.9:{port}/{number}" for number in range(3)]
+        done = await crawl(follower([*gone, site.url + "p/0"]), tmp_path, robots=True, retries=0)
+        assert (done.counts.done, done.counts.dead) == (5, 3)
+        for url in gone:
+            assert done.dead_reason(url).startswith("network: robots.txt could not be fetched: ")
+            assert done.dead_reason(url).endswith("(4 tries)")
 
 
 async def test_the_crawl_delay_is_kept(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from weft.policy.retry import (
     Verdict,
     backoff,
     decide_error,
+    decide_robots,
     decide_status,
     parse_retry_after,
 )
@@ -110,6 +111,43 @@ def test_every_verdict_is_bounded_and_tries_end(
     assert 0 <= verdict.after <= max(policy.cap, MAX_RETRY_AFTER)
     assert 0 <= verdict.hold <= max(policy.cap, MAX_RETRY_AFTER)
     assert not (verdict.retry and attempt > 3 * policy.retries)
+
+
+@pytest.mark.parametrize(
+    ("failure", "tries"),
+    [
+        (500, 4),
+        (501, 4),
+        (505, 4),
+        (599, 4),
+        (429, 10),
+        (503, 10),
+        (NetworkError("no"), 4),
+        (TooSlow("no"), 4),
+        (BadResponse("no"), 4),
+        (UnknownHost("no"), 2),
+        (TLSError("no"), 1),
+    ],
+)
+def test_how_often_a_robots_txt_is_tried(failure: FetchError | int, tries: int) -> None:
+    verdicts = [decide_robots(number, failure, None, 0.0) for number in range(1, 15)]
+    assert [verdict.retry for verdict in verdicts] == [True] * (tries - 1) + [False] * (15 - tries)
+    holds = [verdict.hold for verdict in verdicts if verdict.retry]
+    assert holds == sorted(holds), "longer with every try"
+    assert all(hold >= 1 for hold in holds)
+
+
+failures = st.integers(500, 999) | st.just(429) | st.builds(NetworkError) | st.builds(TLSError) | st.builds(FetchError)
+
+
+@given(st.integers(1, 10_000), failures, st.none() | st.floats(0, 1e12), rolls)
+def test_a_site_is_closed_as_long_as_its_robots_txt_is_tried_and_no_longer(
+    tries: int, failure: FetchError | int, retry_after: float | None, roll: float
+) -> None:
+    verdict = decide_robots(tries, failure, retry_after, roll)
+    assert verdict.retry == (verdict.hold > 0)
+    assert verdict.hold == verdict.after <= MAX_RETRY_AFTER
+    assert not (verdict.retry and tries >= 10)
 
 
 @pytest.mark.parametrize(

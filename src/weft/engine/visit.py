@@ -8,8 +8,6 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
 from weft.clock import Clock
 from weft.config import Settings
 from weft.engine.events import Events
@@ -109,12 +107,9 @@ class Visitor:
         except Lapsed:
             return None
         except Unavailable as unavailable:
-            visit.touched = self._clock.monotonic()
-            verdict = self._verdict(visit, unavailable.error or unavailable.response)
-            # The whole site is closed until its rules are known.
-            rest = msgspec.structs.replace(verdict, hold=max(verdict.hold, verdict.after))
-            kind = unavailable.error.kind if unavailable.error else "http"
-            raise _Failed(rest, kind, str(unavailable)) from unavailable
+            visit.touched = unavailable.touched
+            # The try was the site's: the page was not asked for, and has all of its own.
+            raise _Failed(unavailable.verdict, unavailable.kind, str(unavailable), counted=False) from unavailable
         visit.pace = keeper.pace(rules)
         return rules if visit.touched is None else None
 
@@ -181,7 +176,7 @@ class Visitor:
             await self._hold(lease.lane, verdict.hold, reason)
         if verdict.retry:
             self._stats.retries += 1
-            return visit.retry(after=verdict.after, reason=reason)
+            return visit.retry(after=verdict.after, reason=reason, counted=failure.counted)
         if lease.attempt > 1:
             reason += f" (try {lease.attempt})"
         detail = failure.detail
@@ -199,11 +194,10 @@ class Visitor:
         self._stats.dead[failure.kind] += 1
         return visit.dead(kind=failure.kind, reason=reason, detail=detail, children=children, items=tuple(items))
 
-    def _verdict(self, visit: _Visit, result: FetchError | Response | None) -> Verdict:
+    def _verdict(self, visit: _Visit, result: FetchError | Response) -> Verdict:
         attempt, roll = visit.lease.attempt, random.random()
         if isinstance(result, FetchError):
             return decide_error(self._retry, attempt, result, roll)
-        assert result is not None
         retry_after = parse_retry_after(result.headers.get("retry-after"), datetime.now(UTC))
         return decide_status(self._retry, attempt, result.status, retry_after, roll) or GIVE_UP
 
@@ -220,10 +214,14 @@ class Visitor:
 
 
 class _Failed(Exception):
-    """A visit came to nothing, at whatever stage: what to do, and why, in a word, a line and at length."""
+    """A visit came to nothing, at whatever stage: what to do, and why, in a word, a line and at length.
 
-    def __init__(self, verdict: Verdict, kind: str, reason: str, detail: str = "") -> None:
+    ``counted``: it was one of the page's tries.
+    """
+
+    def __init__(self, verdict: Verdict, kind: str, reason: str, detail: str = "", *, counted: bool = True) -> None:
         super().__init__(reason)
+        self.counted = counted
         self.verdict = verdict
         self.kind = kind
         self.reason = reason

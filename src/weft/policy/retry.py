@@ -7,6 +7,9 @@
     dns          once more; a name that does not resolve twice does not exist
     the rest     never: TLS, too large, any other 4xx or 5xx give the same answer every time
 
+A site's robots.txt is another matter (:func:`decide_robots`): until it is known nothing of the site may be
+asked, so its lane is held, and its tries are the site's own, whatever a page may have.
+
 The wait doubles with every attempt up to a cap. It is spread by ``roll``, a random number in
 [0, 1) that the caller draws, so that pages that failed together do not come back together.
 """
@@ -56,6 +59,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 GIVE_UP: Final = Verdict(retry=False)
+_ROBOTS: Final = RetryPolicy()
 
 
 def backoff(policy: RetryPolicy, attempt: int, roll: float, base: float | None = None) -> float:
@@ -99,6 +103,24 @@ def decide_error(policy: RetryPolicy, attempt: int, error: FetchError, roll: flo
     if attempt > retries:
         return GIVE_UP
     return Verdict(retry=True, after=backoff(policy, attempt, roll))
+
+
+def decide_robots(tries: int, failure: FetchError | int, retry_after: float | None, roll: float) -> Verdict:
+    """After try number ``tries`` for a robots.txt, that ended in an error or in a status that told nothing.
+
+    As often as a page is tried by default, and no crawl's ``retries`` change it: with none, the first hiccup would
+    close a site, and with many, a site that is gone would keep the crawl from ending. A 5xx of any kind is
+    that of a server that fails. While there are tries left the lane is held; after the last one it is not, so that the
+    pages that wait in it need not wait to be given up.
+    """
+    if isinstance(failure, FetchError):
+        verdict = decide_error(_ROBOTS, tries, failure, roll)
+    else:
+        status = failure if failure in THROTTLED else 500
+        verdict = decide_status(_ROBOTS, tries, status, retry_after, roll) or GIVE_UP
+    if not verdict.retry:
+        return GIVE_UP
+    return Verdict(retry=True, after=verdict.after, hold=max(verdict.hold, verdict.after))
 
 
 def parse_retry_after(value: str | None, now: datetime) -> float | None:

@@ -31,6 +31,8 @@ MAX_BYTES: Final = 512 * 1024
 """So much of a file counts. The RFC asks for 500 KiB at least."""
 ROBOTS_SECONDS: Final = 24 * 3600
 """How long a file may be kept before it is fetched again."""
+AWAY_SECONDS: Final = 60
+"""How long a site counts as away, once its file was given up, before it is asked for again."""
 MAX_REDIRECTS: Final = 5
 """Hops to follow to find the file; one more, and it counts as absent."""
 

@@ -1,0 +1,109 @@
+"""The rules of sites, and what is known of those that can't be had."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from weft.engine.gate import Gate
+from weft.engine.robots import RobotsKeeper, Unavailable
+from weft.frontier.base import Memo
+from weft.frontier.sqlite import Database
+from weft.frontier.sqlite.shelves import SqliteMemo
+from weft.model import Headers, Pace, Request, Response
+from weft.policy import robots
+from weft.policy.scope import Scope
+from weft.policy.traps import Traps
+from weft.testing.clock import FakeClock
+
+ORIGIN = "http://example.org"
+
+
+class Host:
+    """Answers with these statuses, the last one from then on."""
+
+    def __init__(self, *statuses: int) -> None:
+        self._statuses = list(statuses)
+        self.asked = 0
+
+    async def fetch(self, request: Request, *, first: int | None = None) -> Response:
+        self.asked += 1
+        await asyncio.sleep(0)  # so that others can ask meanwhile
+        status = self._statuses.pop(0) if len(self._statuses) > 1 else self._statuses[0]
+        return Response(request=request, url=request.url, status=status, headers=Headers(), body=b"")
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def memo(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Memo]:
+    database = Database.open(tmp_path / "crawl.db")
+    yield SqliteMemo(database, clock)
+    database.close()
+
+
+def keeper(host: Host, memo: Memo, clock: FakeClock) -> RobotsKeeper:
+    """That of one worker."""
+    gate = Gate(Scope(), Traps(datetime.date(2026, 1, 1)))
+    return RobotsKeeper(
+        fetcher=host, gate=gate, names=None, memo=memo, user_agent="Weft", pace=Pace(0.0, 1), clock=clock
+    )
+
+
+async def refused(keeper: RobotsKeeper) -> Unavailable:
+    with pytest.raises(Unavailable) as caught:
+        await keeper.learn(ORIGIN)
+    return caught.value
+
+
+async def test_the_tries_are_counted_over_all_workers(memo: Memo, clock: FakeClock) -> None:
+    host = Host(501)
+    workers = [keeper(host, memo, clock) for _ in range(2)]
+    holds = []
+    for number in range(3):
+        unavailable = await refused(workers[number % 2])
+        assert unavailable.verdict.retry
+        holds.append(unavailable.verdict.hold)
+        clock.advance(unavailable.verdict.hold)
+    assert all(low <= hold <= 2 * low for hold, low in zip(holds, (0.5, 1.0, 2.0), strict=True))
+    last = await refused(workers[1])
+    assert (str(last), last.kind) == ("robots.txt was answered with 501 (4 tries)", "http")
+    assert (last.verdict.retry, last.verdict.hold) == (False, 0.0)
+    assert host.asked == 4
+
+
+async def test_a_site_that_was_given_up_is_not_asked_for_a_while(memo: Memo, clock: FakeClock) -> None:
+    host = Host(501, 501, 501, 501, 200)
+    workers = [keeper(host, memo, clock) for _ in range(2)]
+    while (unavailable := await refused(workers[0])).verdict.retry:
+        clock.advance(unavailable.verdict.hold)
+    for worker in workers:
+        again = await refused(worker)
+        assert (str(again), again.verdict.retry, again.touched) == (str(unavailable), False, None)
+    assert host.asked == 4
+    clock.advance(robots.AWAY_SECONDS)
+    await workers[0].learn(ORIGIN)
+    assert (await workers[1].learn(ORIGIN))[1] is None, "known from the store"
+    assert host.asked == 5
+
+
+async def test_of_pages_that_are_out_together_one_asks_for_all(memo: Memo, clock: FakeClock) -> None:
+    host = Host(501, 200)
+    worker = keeper(host, memo, clock)
+    found = await asyncio.gather(*(refused(worker) for _ in range(5)))
+    assert host.asked == 1
+    assert [each.touched is None for each in found] == [False, True, True, True, True]
+    assert [each.verdict.hold for each in found] == pytest.approx([found[0].verdict.hold] * 5)
+    clock.advance(found[0].verdict.hold)
+    assert (await worker.learn(ORIGIN))[1] is not None
+    assert host.asked == 2
