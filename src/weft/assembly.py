@@ -231,7 +231,7 @@ def member_for(
         spider=spider,
         fetcher=fetcher,
         gate=gate,
-        robots=robots if settings.robots else None,
+        robots=robots,
         names=names,
         hold=hold,
         is_held=lambda lease: worker.is_held(lease),

@@ -15,9 +15,10 @@ import pytest
 from weft import Page, Request, Spider
 from weft.engine.handling import collect
 from weft.errors import ConfigError, SpiderError
+from weft.policy.robots import parse
 from weft.spider.items import encode
 from weft.spider.load import load_spider
-from weft.spider.sitemap_handler import SITEMAP
+from weft.spider.sitemap_handler import SITEMAP, named_sitemaps, sitemap_request, wants_robots
 from weft.testing.pages import page_of
 
 
@@ -115,22 +116,44 @@ async def requested(given: object) -> list[Request]:
 async def test_the_sitemap_handler() -> None:
     spider = Spider("s")
     handler = spider.handlers[SITEMAP]
-    robots = page_of(
-        "User-agent: *\nSitemap: http://example.org/a.xml\nsitemap: /b.xml\n", "http://example.org/robots.txt"
-    )
+    robots = page_of("User-agent: *\nSitemap: http://example.org/a.xml\n", "http://example.org/old/robots.txt")
     requests = await requested(handler(robots))
-    assert [(request.url, request.handler) for request in requests] == [
-        ("http://example.org/a.xml", SITEMAP),
-        ("http://example.org/b.xml", SITEMAP),
-    ]
-    requests = await requested(handler(page_of("", "http://example.org/robots.txt")))
-    assert [request.url for request in requests] == ["http://example.org/sitemap.xml"]
+    assert [(request.url, request.handler) for request in requests] == [("http://example.org/a.xml", SITEMAP)]
     index = "<sitemapindex><sitemap><loc>http://example.org/1.xml</loc></sitemap></sitemapindex>"
     requests = await requested(handler(page_of(index, "http://example.org/s.xml")))
     assert [(request.url, request.handler) for request in requests] == [("http://example.org/1.xml", SITEMAP)]
     urls = "<urlset><url><loc>http://example.org/p</loc></url></urlset>"
     requests = await requested(handler(page_of(urls, "http://example.org/1.xml")))
     assert requests == [Request(url="http://example.org/p")]
+
+
+@pytest.mark.parametrize(
+    ("robots", "sitemaps"),
+    [
+        ("User-agent: *\nSitemap: http://example.org/a.xml\nsitemap: /b.xml\n", ["a.xml", "b.xml"]),
+        ("Sitemap: mailto:me\nSitemap: a.xml", ["a.xml"]),
+        ("User-agent: *\nDisallow: /", ["sitemap.xml"]),
+        ("", ["sitemap.xml"]),
+    ],
+)
+def test_the_sitemaps_that_a_robots_txt_names(robots: str, sitemaps: list[str]) -> None:
+    request = sitemap_request(Request.to("http://example.org/", depth=2))
+    assert list(named_sitemaps(request, parse(robots.encode()))) == [
+        Request(url=f"http://example.org/{name}", handler=SITEMAP, depth=2) for name in sitemaps
+    ]
+
+
+@pytest.mark.parametrize(
+    ("url", "handler", "wants"),
+    [
+        ("http://example.org/robots.txt", SITEMAP, True),
+        ("http://example.org/robots.txt", "", False),
+        ("http://example.org/old/robots.txt", SITEMAP, False),
+        ("http://example.org/sitemap.xml", SITEMAP, False),
+    ],
+)
+def test_which_requests_want_no_more_than_a_robots_txt(url: str, handler: str, wants: bool) -> None:
+    assert wants_robots(Request(url=url, handler=handler)) is wants
 
 
 def test_arguments() -> None:

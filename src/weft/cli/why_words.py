@@ -62,7 +62,7 @@ def _done(fate: Fate) -> list[str]:
     trace = fate.trace
     if not trace.at:
         return [", but nothing more is known of it"]
-    facts = [f"status {trace.status}", size(trace.size)]
+    facts = [f"status {trace.status}", size(trace.size)] if trace.status else []  # none: it was not asked for as a page
     if not fate.target:
         facts += [number(trace.links, "new link"), number(trace.items, "item")]
     return [f" {moment(trace.at)}: {', '.join(facts)}", *([trace.reason] if trace.reason else [])]

@@ -26,6 +26,7 @@ from weft.policy.retry import GIVE_UP, RetryPolicy, Verdict, decide_error, decid
 from weft.policy.robots import Robots
 from weft.policy.throttle import throttled
 from weft.spider import Failure, Page, Spider
+from weft.spider.sitemap_handler import named_sitemaps, wants_robots
 from weft.spider.spider import Middleware, Next
 
 Hold = Callable[[str, float, str], Awaitable[None]]
@@ -47,7 +48,7 @@ class Visitor:
         spider: Spider,
         fetcher: Fetcher,
         gate: Gate,
-        robots: RobotsKeeper | None,
+        robots: RobotsKeeper,
         names: PrivateNames | None,
         hold: Hold,
         is_held: Callable[[Lease], bool],
@@ -75,42 +76,47 @@ class Visitor:
     async def visit(self, lease: Lease) -> Outcome:
         visit = _Visit(lease)
         try:
-            refused = await self._permission(visit)
-            if refused is None and not self._is_held(lease):
+            outcome = await self._beforehand(visit)
+            if outcome is None and not self._is_held(lease):
                 # While the store or a name server was away, so was the answer; meanwhile another may ask the host.
                 return visit.retry(counted=False)
-            return refused or await self._exchange(visit)
+            return outcome or await self._exchange(visit)
         except _Failed as failure:
             return await self._failed(visit, failure)
 
-    async def _permission(self, visit: _Visit) -> Outcome | None:
-        """The outcome, if the site or the user's network is closed to this request."""
-        url = visit.lease.request.url
-        if self._names is not None and not visit.lease.request.proxy:
+    async def _beforehand(self, visit: _Visit) -> Outcome | None:
+        """The outcome, if there is one before the page is asked for: the site or the user's network is closed to it, or
+        the site's rules are all that is wanted."""
+        request = visit.lease.request
+        if self._names is not None and not request.proxy:
             refused = await self._names.refuse(visit.lease.lane)
             if refused:
                 raise _Failed(GIVE_UP, "scope", refused)
-        if self._robots is not None:
-            rules = self._robots.known(origin_of(url)) or await self._learn_rules(visit, self._robots)
+        if self._settings.robots or wants_robots(request):
+            rules = self._robots.known(origin_of(request.url)) or await self._learn_rules(visit)
             if rules is None:
                 return visit.retry(counted=False)
-            if not self._robots.allows(rules, url):
+            if wants_robots(request):
+                children = self._gate.admit(named_sitemaps(request, rules))
+                return visit.done(children=children, note="read for its sitemaps, once for the whole site")
+            if not self._robots.allows(rules, request.url):
                 raise _Failed(GIVE_UP, "robots", "disallowed by the site's robots.txt")
         return None
 
-    async def _learn_rules(self, visit: _Visit, keeper: RobotsKeeper) -> Robots | None:
+    async def _learn_rules(self, visit: _Visit) -> Robots | None:
         """The site's rules; None if the visit's turn went to fetching them, or is over."""
         try:
             request = visit.lease.request
             origin, lease = origin_of(request.url), visit.lease
-            rules, visit.touched = await keeper.learn(origin, request.proxy, lambda: self._is_held(lease))
+            rules, visit.touched = await self._robots.learn(origin, request.proxy, lambda: self._is_held(lease))
         except Lapsed:
             return None
         except Unavailable as unavailable:
             visit.touched = unavailable.touched
             # The try was the site's: the page was not asked for, and has all of its own.
             raise _Failed(unavailable.verdict, unavailable.kind, str(unavailable), counted=False) from unavailable
-        visit.pace = keeper.pace(rules)
+        if self._settings.robots:
+            visit.pace = self._robots.pace(rules)
         return rules if visit.touched is None else None
 
     async def _exchange(self, visit: _Visit) -> Outcome:
@@ -202,10 +208,8 @@ class Visitor:
         return decide_status(self._retry, attempt, result.status, retry_after, roll) or GIVE_UP
 
     def _throttled(self, lease: Lease, response: Response) -> Pace:
-        rules = self._robots.known(origin_of(lease.request.url)) if self._robots is not None else None
-        floor = (
-            self._robots.pace(rules) if self._robots is not None and rules is not None else self._settings.rules.pace
-        )
+        rules = self._robots.known(origin_of(lease.request.url)) if self._settings.robots else None
+        floor = self._robots.pace(rules) if rules is not None else self._settings.rules.pace
         delay = throttled(self._delays.get(lease.lane, floor.delay), response.elapsed, response.ok, floor.delay)
         if len(self._delays) >= _MOST_DELAYS:
             self._delays.clear()
@@ -239,11 +243,9 @@ class _Visit:
         self.touched: float | None = None
         self.response: Response | None = None
 
-    def done(self, response: Response, **fields: Any) -> Done:
-        return Done(
-            lease=self.lease, touched=self.touched, pace=self.pace, status=response.status, size=len(response.body),
-            **fields,
-        )  # fmt: skip
+    def done(self, response: Response | None = None, **fields: Any) -> Done:
+        status, size = (response.status, len(response.body)) if response is not None else (0, 0)
+        return Done(lease=self.lease, touched=self.touched, pace=self.pace, status=status, size=size, **fields)
 
     def retry(self, **fields: Any) -> Retry:
         return Retry(lease=self.lease, touched=self.touched, pace=self.pace, **fields)

@@ -1,20 +1,23 @@
-"""The ready-made handler behind ``Spider(sitemap=…)``."""
+"""The ready-made handler behind ``Spider(sitemap=…)``.
+
+A site's robots.txt is no page: it is fetched once, with the site's rules, and may be absent. So a request for it
+is settled by what is known of the rules (:func:`named_sitemaps`), and only what they name is visited.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import msgspec
 
 from weft.model import Request
 from weft.model.url import Joiner, origin_of
+from weft.policy import robots
+from weft.policy.robots import Robots
 from weft.spider.page import Page
 
 # Not a name that a function can have, so it never meets a user's handler.
 SITEMAP = "<sitemap>"
-
-_SITEMAP_LINE = re.compile(r"^\s*sitemap\s*:\s*(\S+)", re.IGNORECASE | re.MULTILINE)
 
 
 def sitemap_request(start: Request) -> Request:
@@ -24,18 +27,28 @@ def sitemap_request(start: Request) -> Request:
     return msgspec.structs.replace(start, url=url, handler=SITEMAP)
 
 
+def wants_robots(request: Request) -> bool:
+    """Whether it asks for nothing but the sitemaps that a site's own robots.txt names."""
+    return request.handler == SITEMAP and request.url == origin_of(request.url) + "/robots.txt"
+
+
+def named_sitemaps(request: Request, rules: Robots) -> Iterator[Request]:
+    """Those that a site's rules name, for a request for its robots.txt; the usual place if they name none."""
+    join = Joiner(request.url)
+    links = rules.sitemaps or ("/sitemap.xml",)
+    return (_child(request, url, SITEMAP) for link in links if (url := join(link)))
+
+
 def sitemap_handler(page: Page) -> Iterator[Request]:
-    """Sitemaps lead to further sitemaps and to pages; a robots.txt that names none to the usual place."""
+    """Sitemaps lead to further sitemaps and to pages; a robots.txt that is not a site's own, to sitemaps."""
     if page.url.endswith("/robots.txt"):
-        named = _SITEMAP_LINE.findall(page.text) or ["/sitemap.xml"]
-        join = Joiner(page.url)
-        yield from (_child(page, url, SITEMAP) for link in named if (url := join(link)))
+        yield from named_sitemaps(page.request, robots.parse(page.response.body))
         return
     found = page.sitemap()
-    yield from (_child(page, url, SITEMAP) for url in found.sitemaps)
-    yield from (_child(page, entry.url, "") for entry in found.pages)
+    yield from (_child(page.request, url, SITEMAP) for url in found.sitemaps)
+    yield from (_child(page.request, entry.url, "") for entry in found.pages)
 
 
-def _child(page: Page, url: str, handler: str) -> Request:
+def _child(request: Request, url: str, handler: str) -> Request:
     # A sitemap is a list of places to start, so its pages are as deep as it is.
-    return Request(url=url, handler=handler, depth=page.depth)
+    return Request(url=url, handler=handler, depth=request.depth)
