@@ -11,6 +11,7 @@ import pytest
 
 from weft.engine.gate import Gate
 from weft.engine.robots import RobotsKeeper, Unavailable
+from weft.errors import FetchError
 from weft.frontier.base import Memo
 from weft.frontier.sqlite import Database
 from weft.frontier.sqlite.shelves import SqliteMemo
@@ -107,3 +108,17 @@ async def test_of_pages_that_are_out_together_one_asks_for_all(memo: Memo, clock
     clock.advance(found[0].verdict.hold)
     assert (await worker.learn(ORIGIN))[1] is not None
     assert host.asked == 2
+
+
+async def test_a_proxy_that_does_not_work_closes_no_site(memo: Memo, clock: FakeClock) -> None:
+    class Proxied(Host):
+        async def fetch(self, request: Request, *, first: int | None = None) -> Response:
+            if request.proxy:
+                raise FetchError("no such proxy")
+            return await super().fetch(request, first=first)
+
+    worker = keeper(Proxied(200), memo, clock)
+    with pytest.raises(Unavailable, match="no such proxy") as caught:
+        await worker.learn(ORIGIN, "http://nowhere.example")
+    assert not caught.value.verdict.retry
+    assert (await worker.learn(ORIGIN))[1] is not None

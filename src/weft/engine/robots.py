@@ -126,13 +126,15 @@ class RobotsKeeper:
                 stored = await self._memo.recall(f"robots {origin}")
                 if stored is not None:
                     return self._keep(origin, robots.load(stored)), None
-                tries = await self._tries(origin)
+                # By a proxy that does not work, no site is to be had; that is not the site's fault.
+                way = f"{origin} by {proxy}" if proxy else origin
+                tries = await self._tries(way)
                 if not is_held():
                     raise Lapsed
                 try:
                     rules, touched = await self._fetch(origin, proxy)
                 except _Failure as failure:
-                    raise await self._failed(origin, tries + 1, failure) from failure
+                    raise await self._failed(way, tries + 1, failure) from failure
                 await self._memo.remember(f"robots {origin}", robots.dump(rules), robots.ROBOTS_SECONDS)
                 return self._keep(origin, rules), touched
         finally:
@@ -140,30 +142,29 @@ class RobotsKeeper:
                 self._busy.pop(origin, None)
 
     def _keep(self, origin: str, rules: Robots) -> Robots:
-        self._away.pop(origin, None)
         self._known[origin] = (rules, self._clock.monotonic() + robots.ROBOTS_SECONDS)
         if len(self._known) > _MOST_KEPT:
             self._known.popitem(last=False)
         return rules
 
-    async def _tries(self, origin: str) -> int:
+    async def _tries(self, way: str) -> int:
         """How often the site was asked in vain.
 
         :raises Unavailable: it is not to be asked now.
         """
-        away, until = self._away.get(origin, (None, 0.0))
+        away, until = self._away.get(way, (None, 0.0))
         left = until - self._clock.monotonic()
         if away is not None and left > 0 and not away.over:
             # Pages that were out together: the first of them has asked for all.
             raise Unavailable(away.reason, away.kind, Verdict(retry=True, after=left, hold=left), None)
         if away is None or left <= 0:
-            stored = await self._memo.recall(f"robots away {origin}")
+            stored = await self._memo.recall(f"robots away {way}")
             away = _decode_away(stored) if stored is not None else None
         if away is not None and away.over:
             raise Unavailable(away.reason, away.kind, GIVE_UP, None)
         return away.tries if away is not None else 0
 
-    async def _failed(self, origin: str, tries: int, failure: _Failure) -> Unavailable:
+    async def _failed(self, way: str, tries: int, failure: _Failure) -> Unavailable:
         """Note it for all workers."""
         touched, reason, what, retry_after = self._clock.monotonic(), str(failure), failure.failure, None
         if isinstance(what, Response):
@@ -176,8 +177,8 @@ class RobotsKeeper:
         away = _Away(tries, kind, reason, over=not verdict.retry)
         # A count is kept a little longer than the lane is held: by then the next page has asked, or none is left.
         seconds = verdict.hold + robots.AWAY_SECONDS
-        await self._memo.remember(f"robots away {origin}", msgspec.json.encode(away), seconds)
-        self._away[origin] = (away, touched + (robots.AWAY_SECONDS if away.over else verdict.hold))
+        await self._memo.remember(f"robots away {way}", msgspec.json.encode(away), seconds)
+        self._away[way] = (away, touched + (robots.AWAY_SECONDS if away.over else verdict.hold))
         if len(self._away) > _MOST_KEPT:
             self._away.popitem(last=False)
         return Unavailable(reason, kind, verdict, touched)
