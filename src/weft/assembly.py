@@ -210,7 +210,7 @@ def member_for(
     """A worker of a crawl, ready to run in this process. ``is_supervised``: see :class:`Member`."""
     clock, stats = SystemClock(), Stats()
     gate = Gate(scope_for(settings, start_hosts), Traps(date.today()))
-    names = None if settings.private or settings.proxy else PrivateNames(start_hosts, clock)
+    names = None if settings.private or settings.proxy else PrivateNames(start_hosts, store.memo, clock)
     robots = RobotsKeeper(
         fetcher=fetcher,
         gate=gate,

@@ -42,7 +42,7 @@ def test_a_file_of_urls_and_requests(weft: Weft) -> None:
     told = weft("push", "shop", "-f", "urls", f"{HOST}/c", "--json")
     assert (told.code, told.err) == (0, "")
     assert json.loads(told.out) == {"crawl": "shop", "new": 4, "known": 1, "bad": 0}
-    form = Request.to(f"{HOST}/form", method="POST", body=b"q=1", handler="each", meta={"n": 1})
+    form = Request.to(f"{HOST}/form", method="POST", body=b"q=1", handler="each", meta={"n": 1}, start=True)
     assert in_store(lambda store: store.inspector.trace(form.fingerprint)).request == form
 
 

@@ -34,7 +34,8 @@ class MemoryFeed:
 
 
 def test_a_url_is_a_request_to_it() -> None:
-    assert request_of(b" HTTPS://Shop.example/a b?x=1#top\r\n", set()) == Request.to("https://shop.example/a b?x=1")
+    entry = b" HTTPS://Shop.example/a b?x=1#top\r\n"
+    assert request_of(entry, set()) == Request.to("https://shop.example/a b?x=1", start=True)
 
 
 def test_an_object_has_the_fields_of_a_request() -> None:
@@ -44,7 +45,7 @@ def test_an_object_has_the_fields_of_a_request() -> None:
     )
     assert request_of(entry.encode(), {"product"}) == Request.to(
         "https://shop.example/é", handler="product", method="POST", headers={"A": "b"}, body="né".encode(),
-        meta={"n": [1]}, cookies={"c": "d"}, priority=7, salt="s",
+        meta={"n": [1]}, cookies={"c": "d"}, priority=7, salt="s", start=True,
     )  # fmt: skip
 
 

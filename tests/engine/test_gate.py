@@ -62,6 +62,17 @@ def test_what_is_out_of_scope_is_judged_once() -> None:
     assert urls(it.admit([links([A, other], {})])) == [A]
 
 
+def test_a_private_address_that_was_refused_to_one_host_is_not_to_itself() -> None:
+    it = gate()
+    private = "http://10.0.0.5/a"
+    assert it.admit([links([private], {})], "example.org") == ()
+    assert urls(it.admit([links([private], {})], "10.0.0.5")) == [private]
+
+
+def test_what_a_page_leads_to_is_no_start() -> None:
+    assert gate().admit([Request(url=A, start=True), Request(url=B)]) == (Request(url=A), Request(url=B))
+
+
 def test_known_links_are_not_even_made_into_requests() -> None:
     it = gate()
     it.committed([Request(url=A)])

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,10 @@ from weft.model import Counts, Done, Pace, Request
 from weft.testing.bus_broker import eventually
 
 URL = "https://shop.example/"
+
+
+def start(path: str, **fields: Any) -> Request:
+    return Request.to(URL + path, start=True, **fields)
 
 
 @pytest.fixture
@@ -49,13 +54,13 @@ async def subscribed(bus: MemoryBus) -> None:
 @pytest.mark.parametrize(
     ("payload", "expected"),
     [
-        (f" {URL}a\n", [Request.to(f"{URL}a")]),
-        (json.dumps(f"{URL}a"), [Request.to(f"{URL}a")]),
+        (f" {URL}a\n", [start("a")]),
+        (json.dumps(f"{URL}a"), [start("a")]),
         (
             json.dumps([f"{URL}a", {"url": f"{URL}b", "handler": "product"}]),
-            [Request.to(f"{URL}a"), Request.to(f"{URL}b", handler="product")],
+            [start("a"), start("b", handler="product")],
         ),
-        (json.dumps({"url": f"{URL}a", "meta": {"n": 1}}), [Request.to(f"{URL}a", meta={"n": 1})]),
+        (json.dumps({"url": f"{URL}a", "meta": {"n": 1}}), [start("a", meta={"n": 1})]),
         ("[]", []),
     ],
 )

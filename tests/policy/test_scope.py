@@ -103,6 +103,18 @@ def test_where_the_user_started_is_in_scope_with_its_port_only() -> None:
     assert limits.refuse("http://10.0.0.6/", 1) == "a private address"
 
 
+def test_a_private_host_may_lead_to_itself_with_its_port_only() -> None:
+    limits = Scope()
+    for url in ("http://10.0.0.5/a", "https://10.0.0.5/a", "http://10.0.0.5:80/a", "http://0xa.0.0.5/a"):
+        assert limits.refuse(url, 1, "10.0.0.5") is None, url
+        assert limits.refuse(url, 1, "example.com") == limits.refuse(url, 1) == "a private address", url
+    assert limits.refuse("http://10.0.0.5:8080/a", 1, "10.0.0.5") == "a private address"
+    assert limits.refuse("http://10.0.0.6/", 1, "10.0.0.5") == "a private address"
+    assert limits.refuse("http://router/", 1, "router") is None
+    assert Scope(domains=["example.com"]).refuse("http://10.0.0.5/", 1, "10.0.0.5") == "outside the allowed domains"
+    assert Scope(max_depth=1).refuse("http://10.0.0.5/", 2, "10.0.0.5") == "deeper than 1 links"
+
+
 def test_addresses_as_resolvers_give_them() -> None:
     assert is_private_address("fe80::1%eth0")
     assert is_private_address("::ffff:192.168.0.1")

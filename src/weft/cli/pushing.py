@@ -79,7 +79,7 @@ def _what_then(standing: Standing) -> str:
 def _given(urls: Sequence[str], pushed: Pushed) -> Iterator[Request]:
     for url in urls:
         try:
-            yield Request(url=url_of(url))
+            yield Request(url=url_of(url), start=True)
         except ValueError as error:
             pushed.bad += 1
             say(str(error))

@@ -21,6 +21,7 @@ from weft.frontier.base import LaneState, Trace
 from weft.frontier.depot import Store
 from weft.model.url import fingerprint, host_of, origin_of
 from weft.policy import robots
+from weft.policy.scope import PRIVATE
 from weft.policy.traps import Traps
 from weft.spider.load import load_spider
 
@@ -79,6 +80,8 @@ async def _guesses(store: Store, standing: Standing, url: str) -> list[str]:
     refused = scope.refuse(url, 0)
     if refused:
         of = f" ({', '.join(settings.domains)})" if "domains" in refused else ""
+        if refused == PRIVATE:
+            of = ", where only pages of the same host may lead"
         return [f"out of scope: {refused}{of}", *found]
     if trap := Traps(date.today()).refuse(url):
         return [f"it looks like a trap: {trap}", *found]

@@ -98,7 +98,7 @@ def request_of(entry: bytes, handlers: Collection[str] | None) -> Request:
     if pushed.handler and handlers is not None and pushed.handler not in handlers:
         raise ValueError(f"{_shown(entry)} is for a handler that the spider does not have: {pushed.handler!r}")
     fields = msgspec.structs.asdict(pushed)
-    fields |= {"method": pushed.method.upper(), "body": pushed.body.encode()}
+    fields |= {"method": pushed.method.upper(), "body": pushed.body.encode(), "start": True}
     return checked(Request.to(**fields))
 
 

@@ -3,7 +3,7 @@
 Most links of a page have been seen before. So the first question is a look into a set of
 those that this worker knows to be in the frontier; only the few that pass it are held
 against the crawl's scope and the traps. What those refuse is remembered in the same set, so that
-each URL is judged once.
+each URL is judged once; but for private addresses, which may be refused to one host and not to another.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 from weft.model import Links, Request
 from weft.model.url import canonical, is_fixed
-from weft.policy.scope import Scope
+from weft.policy.scope import PRIVATE, Scope
 from weft.policy.traps import Traps
 
 # Two generations of so many: about 40 MB at most.
@@ -132,8 +132,8 @@ class Gate:
         self._traps = traps
         self._known = Known()
 
-    def admit(self, requests: Iterable[Request | Links]) -> tuple[Request, ...]:
-        """Those that may be new, within one page each once.
+    def admit(self, requests: Iterable[Request | Links], source: str = "") -> tuple[Request, ...]:
+        """Those that may be new, within one page of the host ``source`` each once.
 
         :raises ValueError: one has a URL that is none, or a field that can't be stored.
         """
@@ -141,15 +141,18 @@ class Gate:
         for request in self._known.others(requests):
             if self._scope.too_deep(request.depth):
                 continue  # by this way; another, shorter one may lead there
-            if self.refuse(request) is None:
-                passed.setdefault(request.fingerprint, request)
-            else:
+            refused = self.refuse(request, source)
+            if refused is None:
+                # A handler may have made it of the page's own request; but it is a page that leads there.
+                led = msgspec.structs.replace(request, start=False) if request.start else request
+                passed.setdefault(request.fingerprint, led)
+            elif refused != PRIVATE:
                 self._known.add((request,))
         return tuple(passed.values())
 
-    def refuse(self, request: Request) -> str | None:
-        """Why this request is not for this crawl; None if it is."""
-        return self._scope.refuse(request.url, request.depth) or self._traps.refuse(request.url)
+    def refuse(self, request: Request, source: str = "") -> str | None:
+        """Why this request, of a page on the host ``source``, is not for this crawl; None if it is."""
+        return self._scope.refuse(request.url, request.depth, source) or self._traps.refuse(request.url)
 
     def out_of_scope(self, url: str) -> str | None:
         return self._scope.refuse(url, 0)

@@ -196,7 +196,7 @@ class Supervisor:
         put = self._clock.monotonic()
         async for request in self._start:
             try:
-                batch.append(checked(request))
+                batch.append(checked(msgspec.structs.replace(request, start=True)))
             except ValueError as error:
                 raise SpiderError(f"the spider starts with {error}") from error
             if len(batch) >= _SEED_BATCH or self._clock.monotonic() - put > _SEED_SECONDS:

@@ -89,7 +89,7 @@ class Visitor:
         the site's rules are all that is wanted."""
         request = visit.lease.request
         if self._names is not None and not request.proxy:
-            refused = await self._names.refuse(visit.lease.lane)
+            refused = await self._names.refuse(visit.lease.lane, start=request.start)
             if refused:
                 raise _Failed(GIVE_UP, "scope", refused)
         if self._settings.robots or wants_robots(request):
@@ -97,7 +97,7 @@ class Visitor:
             if rules is None:
                 return visit.retry(counted=False)
             if wants_robots(request):
-                children = self._gate.admit(named_sitemaps(request, rules))
+                children = self._gate.admit(named_sitemaps(request, rules), visit.lease.lane)
                 return visit.done(children=children, note="read for its sitemaps, once for the whole site")
             if not self._robots.allows(rules, request.url):
                 raise _Failed(GIVE_UP, "robots", "disallowed by the site's robots.txt")
@@ -153,7 +153,7 @@ class Visitor:
         try:
             handler = self._spider.handler_for(visit.lease.request)
             requests, items = await collect(handler(Page(response)))
-            children = self._gate.admit(requests)
+            children = self._gate.admit(requests, visit.lease.lane)
         except _BY_HANDLERS as error:
             _reraise_own_cancel(error)
             kind = "spider" if isinstance(error, SpiderError) else "handler"
@@ -170,7 +170,7 @@ class Visitor:
         target = redirect.redirected(request, response.status, location, response.headers.get_all("set-cookie"))
         if target is None:
             raise _Failed(GIVE_UP, "redirect", f"redirects to {location!r}, which is no web address")
-        refused = self._gate.refuse(target)
+        refused = self._gate.refuse(target, visit.lease.lane)
         if refused:
             return visit.done(response, note=f"redirected to {target.url}, which is not fetched: {refused}")
         return visit.done(response, children=(target,), note=f"redirected to {target.url}")
@@ -192,7 +192,7 @@ class Visitor:
             told = Failure(lease.request, failure.kind, reason, lease.attempt, visit.response)
             try:
                 requests, items = await collect(self._spider.error_handler(told))
-                children = self._gate.admit(requests)
+                children = self._gate.admit(requests, lease.lane)
             except _BY_HANDLERS as error:
                 _reraise_own_cancel(error)
                 detail = f"{detail}\n\nand in the on_error handler:\n{described(error)[1]}".strip()

@@ -15,7 +15,7 @@ from weft.model.url import canonical, fingerprint, host_of
 
 _KEYS = {
     "url": "u", "handler": "h", "method": "m", "headers": "H", "body": "b", "meta": "x", "cookies": "c",
-    "priority": "p", "depth": "d", "via": "v", "salt": "s", "proxy": "P",
+    "priority": "p", "depth": "d", "via": "v", "salt": "s", "proxy": "P", "start": "S",
 }  # fmt: skip
 
 
@@ -26,7 +26,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS.get,
 
     ``handler`` names the function that gets the page; empty means the spider's first one.
     ``via`` lists the URLs that redirected here. ``salt`` sets requests apart that would otherwise
-    count as the same.
+    count as the same. ``start``: the user asked for it, no page led to it; set by whoever puts it.
     """
 
     url: str
@@ -41,6 +41,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS.get,
     via: tuple[str, ...] = ()
     salt: str = ""
     proxy: str = ""
+    start: bool = False
 
     @classmethod
     def to(cls, url: str, **fields: Any) -> Request:

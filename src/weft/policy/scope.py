@@ -5,8 +5,10 @@ decided once and kept; the rest is two comparisons.
 
 Private hosts: a page on the internet may link to ``http://192.168.0.1/reboot`` or to a cloud's
 metadata service, and a crawler that follows does the stranger's errand inside the user's network.
-Such hosts are visited only if the user started there or said so. A name is judged here by its
-spelling; what it resolves to must be checked with :func:`is_private_address` where it is resolved.
+Such hosts are visited only if the user started there or said so. A page on such a host is proof of
+that, so it may link to its own host; this needs no list of start hosts, which may come in for as long
+as the crawl runs, and by any process. A name is judged here by its spelling; what it resolves to must
+be checked with :func:`is_private_address` where it is resolved.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ from weft.model.url import canonical, host_of, hostname_of
 
 MAX_ORIGINS: Final = 50_000
 """Verdicts kept; past that all are forgotten, which costs a few µs per origin once."""
+
+PRIVATE: Final = "a private address"
+"""The one verdict that depends on where the link stands."""
 
 PRIVATE_SUFFIXES: Final = frozenset(
     {"localhost", "localdomain", "local", "internal", "intranet", "lan", "home", "corp", "home.arpa"}
@@ -58,8 +63,8 @@ class Scope:
         """Whether so many links from the start are too many. Unlike the rest, this is not a matter of the URL alone."""
         return depth > self._max_depth
 
-    def refuse(self, url: str, depth: int) -> str | None:
-        """Why the link is left alone, in words; None if it is in scope."""
+    def refuse(self, url: str, depth: int, source: str = "") -> str | None:
+        """Why the link is left alone, in words; None if it is in scope. ``source``: the host whose page has it."""
         if depth > self._max_depth:
             return f"deeper than {self._max_depth} links"
         if len(url) > self._max_length:
@@ -68,9 +73,10 @@ class Scope:
         end = url.find("/", 8)
         origin = url if end < 0 else url[:end]
         try:
-            return self._verdicts[origin]
+            verdict = self._verdicts[origin]
         except KeyError:
-            return self._keep(origin)
+            verdict = self._keep(origin)
+        return None if verdict is PRIVATE and source and host_of(canonical(origin)) == source else verdict
 
     def _keep(self, origin: str) -> str | None:
         if len(self._verdicts) >= MAX_ORIGINS:
@@ -88,7 +94,7 @@ class Scope:
         if self._domains and not self._in_domains(host, hostname):
             return "outside the allowed domains"
         if not self._private and host not in self._start_hosts and is_private_host(hostname):
-            return "a private address"
+            return PRIVATE
         return None
 
     def _in_domains(self, host: str, hostname: str) -> bool:

@@ -127,6 +127,7 @@ class AdmissionContract:
             via=("https://a.example/old", "https://b.example/older"),
             salt="s",
             proxy="http://proxy.example:3128",
+            start=True,
         )
         plain = Request(url="https://a.example/plain")
         for field in Request.__struct_fields__:
