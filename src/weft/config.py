@@ -23,7 +23,8 @@ USER_AGENT = f"Weft/{__version__} (web crawler)"
 FILE = "weft.toml"
 ENVIRONMENT = "WEFT_"
 FRONTIER_VARIABLE = ENVIRONMENT + "FRONTIER"
-BUS_VARIABLE = ENVIRONMENT + "BUS"
+# What may hold a password, and all processes of a crawl need.
+_SECRET = ("frontier", "bus", "proxy", "headers")
 # Tables of weft.toml that are not about a crawl, and are read by others.
 OTHER_TABLES = frozenset({"jobs"})
 
@@ -143,6 +144,15 @@ def _load_one(name: str, folder: Path, environment: Mapping[str, str]) -> str:
     file = folder / FILE
     given = environment.get(ENVIRONMENT + name.upper(), read_file(file).get(name, ""))
     return str(_convert(str(file), name, given))
+
+
+def secrets_in_environment(settings: Settings) -> dict[str, str]:
+    """Settings that nobody is to see in the list of processes, as the environment has them."""
+    values = {name: getattr(settings, name) for name in _SECRET}
+    return {
+        ENVIRONMENT + name.upper(): value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        for name, value in values.items()
+    }
 
 
 def read_file(file: Path) -> dict[str, Any]:

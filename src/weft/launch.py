@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 import xxhash
 
-from weft import assembly
+from weft import assembly, config
 from weft.clock import SystemClock
-from weft.config import BUS_VARIABLE, FRONTIER_VARIABLE, Settings
+from weft.config import Settings
 from weft.engine.crew import Processes
 from weft.engine.drain import Drain
 from weft.engine.states import State
@@ -162,7 +162,7 @@ async def supervisor_for(
     hosts, start = await start_of(spider, store)
     crew: Crew
     if workers:
-        crew = Processes(workers, count, {FRONTIER_VARIABLE: settings.frontier, BUS_VARIABLE: settings.bus})
+        crew = Processes(workers, count, config.secrets_in_environment(settings))
     else:
         crew = assembly.member_for(spider, settings, store, fetcher, hosts, events=wire.events)
     return Supervisor(

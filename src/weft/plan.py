@@ -20,12 +20,17 @@ from weft.config import Settings
 from weft.drivers.urls import masked
 from weft.engine.member import Member
 from weft.engine.supervisor import Ending, Supervisor
+from weft.errors import ConfigError
 from weft.frontier.depot import Depot, Store
 from weft.launch import Opened
 from weft.sinks.base import Sink
 from weft.spider import Spider
 from weft.spider.load import load_spider
 from weft.wire import Wire
+
+# What a worker that joins has to be given by itself: a login may be in it, and without it others would see another
+# visitor.
+_WITHHELD = ("proxy", "headers")
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,17 +57,33 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return spider, settings, self.crawl or launch.crawl_id(spider, self.arguments)
 
     def joining(self, spider: Spider, facts: dict[str, str]) -> Settings:
-        """The settings of a worker that joins: those the crawl was started with, but for what it is told itself."""
+        """The settings of a worker that joins: those the crawl was started with, but for what it is told itself.
+
+        :raises ConfigError: it would crawl without the proxy or the headers that the crawl was started with.
+        """
         if not self.arguments:
             spider.set_args(msgspec.json.decode(facts.get("arguments", "{}"), type=dict[str, str]))
-        return config.load(spider.settings, msgspec.json.decode(facts.get("flags", "{}")) | self.flags)
+        settings = config.load(spider.settings, msgspec.json.decode(facts.get("flags", "{}")) | self.flags)
+        for name in withheld_by(facts):
+            if not getattr(settings, name) and name not in self.flags:
+                raise ConfigError(
+                    f"the crawl was started with the setting {name}, which is not kept with it, as it may hold a "
+                    f"password. Give it to this worker, too: {config.ENVIRONMENT}{name.upper()} in the environment, "
+                    f"or {name} in {config.FILE}. To go without: -s {name}={'{}' if name == 'headers' else ''}"
+                )
+        return settings
 
     @property
     def noted_flags(self) -> dict[str, Any]:
-        """The flags that others may see, as addresses may hold a password. The feed is the supervisor's alone."""
-        noted = {key: value for key, value in self.flags.items() if key not in ("frontier", "bus", "feed")}
+        """The flags that others may see, as addresses and headers may hold a password. The feed is the supervisor's
+        alone."""
+        kept_back = ("frontier", "bus", "feed", *_WITHHELD)
+        noted = {key: value for key, value in self.flags.items() if key not in kept_back}
         if (bus := str(self.flags.get("bus", ""))) and masked(bus) == bus:
             noted["bus"] = bus
+        # Of a proxy's login, the user alone may be the key.
+        if "proxy" in self.flags and "@" not in str(self.flags["proxy"]):
+            noted["proxy"] = self.flags["proxy"]
         if "feed" in self.flags:
             noted["feed"] = masked(str(self.flags["feed"]))
         return noted
@@ -81,16 +102,27 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             command += ["--crawl", self.crawl]
         return command
 
-    async def note(self, store: Store, spider: Spider) -> None:
+    def withheld(self, settings: Settings) -> dict[str, bool]:
+        """The settings of the crawl that others have to be given again; True: by a flag, as this command was."""
+        names = [name for name in _WITHHELD if getattr(settings, name) and name not in self.noted_flags]
+        return {name: name in self.flags for name in names}
+
+    async def note(self, store: Store, spider: Spider, settings: Settings) -> None:
         """Leave in the ledger what the crawl is, for those who join and for the same command again."""
         await store.ledger.note(
             spider=spider.name,
             file=str(self.file.resolve()),
             arguments=_json(self.arguments),
             flags=_json(self.noted_flags),
+            withheld=_json(self.withheld(settings)),
             outputs=_json([assembly.shown(target) for target in self.outputs]),
             began=str(round(time.time())),
         )
+
+
+def withheld_by(facts: dict[str, str]) -> dict[str, bool]:
+    """See :meth:`Plan.withheld`; of a crawl, by its ledger."""
+    return msgspec.json.decode(facts.get("withheld", "{}"), type=dict[str, bool])
 
 
 class Led(msgspec.Struct, frozen=True):
@@ -119,7 +151,7 @@ async def led(
     crawl = await launch.open_crawl(depot, name, settings, fresh=plan.fresh, resume=plan.resume)
     store = crawl.store
     try:
-        await plan.note(store, spider)
+        await plan.note(store, spider, settings)
         command = plan.worker_command() if plan.workers > 1 else []
         supervisor = await launch.supervisor_for(
             spider, settings, store, fetcher, sinks, command, plan.workers, wire, spent

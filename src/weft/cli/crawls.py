@@ -23,6 +23,7 @@ from weft.errors import StoreError
 from weft.frontier.base import Rules
 from weft.frontier.depot import Depot, Store
 from weft.model import Counts
+from weft.plan import withheld_by
 from weft.spider import Spider
 
 CUT_SHORT = "cut short"
@@ -206,6 +207,8 @@ def crawl_command(name: str, facts: dict[str, str], frontier: str = "") -> list[
         words += ["-a", f"{key}={value}"]
     for key, value in msgspec.json.decode(facts.get("flags", "{}")).items():
         words += ["-s", f"{key}={value}"]
+    for key, by_flag in withheld_by(facts).items():
+        words += ["-s", f"{key}=***"] if by_flag else []
     for output in msgspec.json.decode(facts.get("outputs", "[]"), type=list[str]):
         words += ["-o", output]
     words += _frontier_words(frontier)
