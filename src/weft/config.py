@@ -5,6 +5,7 @@ defaults < the spider's own < ``weft.toml`` < environment (``WEFT_DELAY=2``) < f
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
 import typing
@@ -25,6 +26,9 @@ ENVIRONMENT = "WEFT_"
 FRONTIER_VARIABLE = ENVIRONMENT + "FRONTIER"
 # What may hold a password, and all processes of a crawl need.
 _SECRET = ("frontier", "bus", "proxy", "headers")
+# Numbers are 0 or more, but for these.
+_ABOVE_0 = frozenset({"timeout", "connect_timeout", "read_timeout", "lease_seconds"})
+_LEAST = {"concurrency": 1, "max_body": 1}
 # Tables of weft.toml that are not about a crawl, and are read by others.
 OTHER_TABLES = frozenset({"jobs"})
 
@@ -80,15 +84,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     feed_idle: float = 0.0
 
     def __post_init__(self) -> None:
+        for name, value in self._numbers().items():
+            least = _LEAST.get(name, 0)
+            wanted = "more than 0" if name in _ABOVE_0 else f"at least {least}"
+            # What is no number, nan, compares with nothing, and so is out of range as well.
+            if not (value > 0 if name in _ABOVE_0 else value >= least) or math.isinf(value):
+                raise ConfigError(f"{name}={value} is out of range: it must be {wanted}")
         if self.timeout >= self.lease_seconds:
             raise ConfigError(
                 f"timeout={self.timeout:g} must be shorter than lease_seconds={self.lease_seconds:g}: "
                 "a fetch must end before its lease does"
             )
-        if self.delay < 0 or self.per_host < 0 or self.concurrency < 1:
-            raise ConfigError("delay and per_host can't be negative, and concurrency is at least 1")
-        if self.feed_idle < 0:
-            raise ConfigError("feed_idle can't be negative")
+
+    def _numbers(self) -> dict[str, float]:
+        return {name: getattr(self, name) for name, kind in _TYPES.items() if kind in (int, float)}
 
     @property
     def rules(self) -> Rules:
