@@ -84,6 +84,26 @@ def test_json() -> None:
         page_of("<html>").json()
 
 
+@pytest.mark.parametrize(
+    ("body", "charset"),
+    [
+        ('{"a": "é"}'.encode("utf-8-sig"), ""),
+        ('{"a": "é"}'.encode("utf-16"), ""),
+        ('{"a": "é"}'.encode("utf-16-be"), "; charset=utf-16be"),
+        ('{"a": "é"}'.encode("latin-1"), "; charset=iso-8859-1"),
+        ('{"a": "é"}'.encode(), "; charset=iso-8859-1"),
+    ],
+)
+def test_json_that_is_not_plain_utf_8(body: bytes, charset: str) -> None:
+    assert page_of(body, content_type=f"application/json{charset}").json() == {"a": "é"}
+
+
+def test_what_is_no_json_in_any_charset() -> None:
+    for body in (b"", b"\xef\xbb\xbf", b"\xff\xfe{\0", b'{"a": \xff}'):
+        with pytest.raises(ValueError, match="is not JSON"):
+            page_of(body, content_type="application/json").json()
+
+
 def test_charsets_reach_the_selectors() -> None:
     page = page_of("<h1>Žluťoučký</h1>".encode("windows-1250"), content_type="text/html; charset=windows-1250")
     assert page.css("h1::text").get() == "Žluťoučký"

@@ -67,13 +67,17 @@ class Page:
         return decode(self.body, self.headers.get("content-type"))[0]
 
     def json(self) -> Any:
-        """The body as JSON.
+        """The body as JSON: UTF-8, as it should be, else in the charset of :attr:`text`.
 
         :raises ValueError: it is not JSON.
         """
         try:
             return msgspec.json.decode(self.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass
+        try:
+            return msgspec.json.decode(self.text)
+        except msgspec.DecodeError as error:
             raise ValueError(f"{self.url} is not JSON ({error}); it begins {self.body[:60]!r}") from error
 
     def css(self, query: str) -> Selection:
