@@ -48,5 +48,5 @@ def test_headers_are_case_insensitive_and_keep_repeats() -> None:
 
 def test_counts() -> None:
     counts = Counts(pending=1, leased=2, delayed=3, done=4, dead=5)
-    assert (counts.seen, counts.work, counts.pages, counts.finished) == (15, 6, 11, False)
+    assert (counts.seen, counts.work, counts.finished) == (15, 6, False)
     assert Counts(done=1).finished

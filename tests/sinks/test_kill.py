@@ -26,6 +26,7 @@ from weft.sinks.select import sink_for
 
 target, cursor_file, total = sys.argv[1], sys.argv[2], int(sys.argv[3])
 line.BATCH_ITEMS = 20
+drain.INTERVAL_SECONDS = 0.001
 
 class Outbox:
     async def items(self, after, limit):
@@ -57,7 +58,6 @@ async def main():
     stop = asyncio.Event()
     running = asyncio.create_task(moving.run(stop))
     while (await Outbox().cursor("")).position < total:
-        moving.poke()
         await asyncio.sleep(0.001)
     stop.set()
     await running

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from weft.engine.line import Aside, Line
+from weft.engine.tasks import called
 from weft.errors import ConfigError, SinkError
 from weft.frontier.base import Ledger, Outbox
 from weft.sinks.base import Sink
@@ -41,7 +42,6 @@ class Drain:
             if names.count(name) > 1:
                 raise ConfigError(f"the output {name} is given twice; leave one out")
         self._lines = [Line(outbox, sink, ledger, owner) for sink in sinks]
-        self._poked = asyncio.Event()
 
     @property
     def errors(self) -> list[SinkError]:
@@ -57,10 +57,6 @@ class Drain:
     def moved(self) -> int:
         """How many items went to the sinks, in all."""
         return sum(line.moved for line in self._lines)
-
-    def poke(self) -> None:
-        """There are new items: don't wait for the next round."""
-        self._poked.set()
 
     async def open(self) -> None:
         """Open every sink where it stopped, but for those that others drain (:attr:`elsewhere`).
@@ -84,10 +80,9 @@ class Drain:
         :raises StoreError: the outbox can't be read or written.
         """
         while not stop.is_set():
-            self._poked.clear()
             behind = [await line.step() for line in self._lines]
             if not any(behind):
-                await _either(stop, self._poked, INTERVAL_SECONDS)
+                await called(stop, INTERVAL_SECONDS)
 
     async def finish(self, finished: bool) -> None:
         """Move what is left and close the sinks. ``finished``: the crawl is over.
@@ -147,13 +142,3 @@ async def export(outbox: Outbox, sink: Sink) -> int:
     if line.error is not None:
         raise line.error
     return line.count
-
-
-async def _either(one: asyncio.Event, other: asyncio.Event, seconds: float) -> None:
-    """Wait until one of two events is set, or for so long."""
-    waits = [asyncio.ensure_future(event.wait()) for event in (one, other)]
-    try:
-        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()

@@ -26,10 +26,5 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
         return self.pending + self.leased + self.delayed
 
     @property
-    def pages(self) -> int:
-        """Requests that ended, or will once they come back: what a page limit is counted in."""
-        return self.done + self.dead + self.leased
-
-    @property
     def finished(self) -> bool:
         return self.work == 0

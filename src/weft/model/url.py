@@ -108,11 +108,6 @@ def is_fixed(link: str) -> bool:
     return link.startswith(("/", "http://", "https://"))
 
 
-def join(base: str, link: str) -> str | None:
-    """One link of the page at canonical ``base``; see :class:`Joiner`."""
-    return Joiner(base)(link)
-
-
 def _normalize(link: str, base: str | None = None) -> str | None:
     try:
         href = ada_url.normalize_url(link) if base is None else ada_url.join_url(base, link)

@@ -222,4 +222,4 @@ class LeaseContract:
         await first.settle([Done(lease=lease) for lease in [again, *lost]])
         assert await second.lease(9, "w2") == []
         counts = await second.counts()
-        assert (counts.pages, counts.seen, counts.finished) == (5, 20, False)
+        assert (counts.done + counts.dead, counts.leased, counts.seen, counts.finished) == (5, 0, 20, False)

@@ -74,7 +74,9 @@ class FrontierModel:
         self._end_lost(now)
         self._wake(now)
         if self.rules.max_pages:
-            limit = min(limit, self.rules.max_pages - self.counts().pages)
+            # Those that are out will have ended, once they come back.
+            counts = self.counts()
+            limit = min(limit, self.rules.max_pages - counts.done - counts.dead - counts.leased)
         ready = {name: lane for name, lane in self.lanes.items() if lane.room() and lane.due <= now + self.rules.ahead}
         given = Counter(lease.lane for lease in answer)
         assert len(answer) == max(0, min(limit, sum(lane.room() for lane in ready.values()))), "too few or too many"
