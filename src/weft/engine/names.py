@@ -1,7 +1,8 @@
 """Names that lead into private networks.
 
 A public page may link to a name that resolves to 127.0.0.1 or to a machine of the user's own
-network. The scope sees only the name; here it is resolved, once per host and a few minutes.
+network. The scope sees only the name; here it is resolved, once per host and a few minutes. The connection resolves it
+again, so a name whose answers change in between gets through; docs/explanation/politeness.md says so.
 
 Such a host is for the crawl if it started there. Start URLs come in for as long as the crawl runs, and through any
 of its processes. So whoever fetches one from such a host first notes the host for all workers: its links can be
