@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from weft import Failure, Page, Request, Response, Spider
+from weft.engine import names
 from weft.engine.states import State
+from weft.fetch import plain_connections
 from weft.frontier.base import Rules
 from weft.frontier.sqlite.depot import SqliteDepot
 from weft.spider.spider import Next
@@ -142,6 +144,34 @@ async def test_private_hosts_are_not_followed_unless_it_started_there(tmp_path: 
             spider.page(_follow)
             await crawl(spider, tmp_path / str(private), private=private)
             assert {record.host for record in site.log} == hosts
+
+
+@pytest.mark.parametrize("way", ["linked", "redirected"])
+async def test_names_that_lead_to_private_hosts_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """They look like any other; only who asks for their address can know."""
+
+    async def addresses(name: str) -> list[str]:
+        return ["127.77.0.2" if name == "shop.example" else name]
+
+    monkeypatch.setattr(names, "addresses_of", addresses)
+    monkeypatch.setattr(plain_connections, "addresses_of", addresses)
+    async with serve(Site(pages=1, hosts=2)) as site:
+        lured = site.urls[1].replace("127.77.0.2", "shop.example") + "odd/echo"
+        start = {"linked": site.url + "p/0", "redirected": f"{site.url}odd/redirect/to?url={lured}"}[way]
+        for private in (False, True):
+            spider = Spider("lured", start=start)
+
+            @spider.page
+            def page(page: Page) -> object:
+                return [{"url": page.url}, Request(url=lured)]
+
+            done = await crawl(spider, tmp_path / str(private), private=private)
+            assert {record.host for record in site.log} == ({"127.77.0.1", "127.77.0.2"} if private else {"127.77.0.1"})
+            assert (lured in {item["url"] for item in done.items}) is private
+            if not private:
+                assert done.dead_reason(lured) == "scope: shop.example leads to the private address 127.77.0.2"
 
 
 def _follow(page: Page) -> Sequence[Request]:

@@ -1,4 +1,4 @@
-"""Names that lead into private networks: refused by every worker, unless the crawl started there."""
+"""Names that lead into private networks are refused by every worker, unless the crawl started there."""
 
 from __future__ import annotations
 
@@ -6,11 +6,26 @@ import socket
 
 import pytest
 
-from weft.engine import names as module
+from weft.engine import names
 from weft.engine.names import PrivateNames
 from weft.testing.clock import FakeClock
 
-ADDRESSES = {"inside.example": ["93.184.216.34", "10.0.0.5"], "outside.example": ["93.184.216.34"]}
+PUBLIC, OTHER_PUBLIC = "93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c"
+
+
+class NameServer:
+    """Knows these names, and writes down what it is asked for."""
+
+    def __init__(self, **found: list[str] | Exception) -> None:
+        self.found = {f"{name}.example": answer for name, answer in found.items()}
+        self.asked: list[str] = []
+
+    async def addresses_of(self, name: str) -> list[str]:
+        self.asked.append(name)
+        answer = self.found[name]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 class MemoryMemo:
@@ -26,69 +41,102 @@ class MemoryMemo:
         self.kept[key] = value
 
 
-@pytest.fixture(autouse=True)
-def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names that were looked up."""
-    found: list[str] = []
-
-    async def addresses_of(name: str) -> list[str]:
-        found.append(name)
-        try:
-            return ADDRESSES[name]
-        except KeyError:
-            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known") from None
-
-    monkeypatch.setattr(module, "addresses_of", addresses_of)
-    return found
+def private(memo: MemoryMemo, *start_hosts: str) -> PrivateNames:
+    return PrivateNames(frozenset(start_hosts), memo, FakeClock())
 
 
-def names(memo: MemoryMemo | None = None, *start_hosts: str, clock: FakeClock | None = None) -> PrivateNames:
-    return PrivateNames(frozenset(start_hosts), memo or MemoryMemo(), clock or FakeClock())
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> NameServer:
+    server = NameServer(
+        public=[PUBLIC, OTHER_PUBLIC],
+        loopback=["127.0.0.1"],
+        router=["192.168.0.1"],
+        cloud=["169.254.169.254"],
+        sixth=["::1"],
+        mapped=["::ffff:10.0.0.1"],
+        scoped=["fe80::1%eth0"],
+        mixed=[PUBLIC, OTHER_PUBLIC, "10.0.0.7"],
+        nobody=socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
+        unspeakable=UnicodeError("label too long"),
+    )
+    monkeypatch.setattr(names, "addresses_of", server.addresses_of)
+    return server
 
 
-async def test_a_name_is_judged_by_all_its_addresses(looked_up: list[str]) -> None:
-    it = names()
-    for _ in range(2):
-        assert await it.refuse("inside.example:8080") == "inside.example leads to the private address 10.0.0.5"
-        assert await it.refuse("outside.example") is None
-        assert await it.refuse("nowhere.example") is None
-    assert looked_up == ["inside.example", "outside.example", "nowhere.example"]
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("loopback.example", "127.0.0.1"),
+        ("router.example", "192.168.0.1"),
+        ("cloud.example", "169.254.169.254"),
+        ("sixth.example", "::1"),
+        ("mapped.example", "::ffff:10.0.0.1"),
+        ("scoped.example", "fe80::1%eth0"),
+        ("mixed.example", "10.0.0.7"),
+    ],
+)
+@pytest.mark.parametrize("port", ["", ":8080"])
+async def test_a_name_that_leads_to_a_private_address(server: NameServer, name: str, address: str, port: str) -> None:
+    refused = await private(MemoryMemo()).refuse(name + port)
+    assert refused == f"{name} leads to the private address {address}"
+    assert server.asked == [name]
 
 
-async def test_addresses_are_the_scope_s_affair(looked_up: list[str]) -> None:
-    assert await names().refuse("127.0.0.1:80") is None
-    assert await names().refuse("[::1]") is None
-    assert looked_up == []
+@pytest.mark.parametrize("name", ["public.example", "nobody.example", "unspeakable.example"])
+async def test_a_name_that_leads_elsewhere_or_nowhere(server: NameServer, name: str) -> None:
+    """What does not resolve is the fetcher's to report."""
+    assert await private(MemoryMemo()).refuse(name) is None
+    assert server.asked == [name]
 
 
-async def test_a_verdict_does_not_last(looked_up: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "10.0.0.1:8080", "[::1]", "[::1]:8080"])
+async def test_addresses_are_the_business_of_the_scope(server: NameServer, host: str) -> None:
+    assert await private(MemoryMemo()).refuse(host) is None
+    assert server.asked == []
+
+
+async def test_where_the_crawl_started_it_may_go_by_that_port_alone(server: NameServer) -> None:
+    private_names = private(MemoryMemo(), "router.example:8080")
+    assert await private_names.refuse("router.example:8080") is None
+    assert server.asked == []
+    assert await private_names.refuse("router.example") is not None
+
+
+@pytest.mark.parametrize("name", ["router.example", "public.example", "nobody.example"])
+async def test_an_answer_is_kept_for_five_minutes(server: NameServer, name: str) -> None:
     clock = FakeClock()
-    it = names(clock=clock)
-    assert await it.refuse("outside.example") is None
-    monkeypatch.setitem(ADDRESSES, "outside.example", ["127.0.0.1"])
-    assert await it.refuse("outside.example") is None
-    clock.advance(301)
-    assert await it.refuse("outside.example") is not None
+    private_names = PrivateNames(frozenset(), MemoryMemo(), clock)
+    first = await private_names.refuse(name)
+    clock.advance(299.875)
+    assert await private_names.refuse(name) == first
+    assert server.asked == [name]
+    server.found[name] = [PUBLIC] if first else ["127.0.0.1"]
+    clock.advance(0.125)
+    assert (await private_names.refuse(name) is None) is (first is not None)
+    assert server.asked == [name, name]
 
 
-async def test_where_the_crawl_started_is_not_looked_up(looked_up: list[str]) -> None:
-    assert await names(None, "inside.example").refuse("inside.example") is None
-    assert looked_up == []
+async def test_so_many_answers_are_kept_and_no_more(server: NameServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "_MOST_KEPT", 2)
+    private_names = private(MemoryMemo())
+    for name in ("public.example", "router.example", "cloud.example", "public.example", "cloud.example"):
+        await private_names.refuse(name)
+    assert server.asked == ["public.example", "router.example", "cloud.example", "public.example"]
 
 
-async def test_a_start_url_opens_its_host_to_all_workers() -> None:
+async def test_a_start_url_opens_its_host_to_all_workers(server: NameServer) -> None:
     memo = MemoryMemo()
-    one, other = names(memo), names(memo)
+    one, other = private(memo), private(memo)
     # Each has its verdict, and would keep it for minutes.
-    assert await one.refuse("inside.example")
-    assert await other.refuse("inside.example")
-    assert await one.refuse("inside.example", start=True) is None
-    assert await one.refuse("inside.example") is None
-    assert await other.refuse("inside.example") is None
-    assert await other.refuse("inside.example:8080") is not None
+    assert await one.refuse("router.example")
+    assert await other.refuse("router.example")
+    assert await one.refuse("router.example", start=True) is None
+    assert await one.refuse("router.example") is None
+    assert await other.refuse("router.example") is None
+    assert await other.refuse("router.example:8080") is not None
 
 
-async def test_only_private_hosts_cost_a_note() -> None:
+async def test_only_private_hosts_cost_a_note(server: NameServer) -> None:
     memo = MemoryMemo()
-    assert await names(memo).refuse("outside.example", start=True) is None
+    assert await private(memo).refuse("public.example", start=True) is None
     assert memo.kept == {}

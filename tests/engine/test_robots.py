@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from weft.engine import names
 from weft.engine.gate import Gate
+from weft.engine.names import PrivateNames
 from weft.engine.robots import RobotsKeeper, Unavailable
 from weft.errors import FetchError
 from weft.frontier.base import Memo
@@ -53,11 +55,11 @@ async def memo(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Memo]:
     database.close()
 
 
-def keeper(host: Host, memo: Memo, clock: FakeClock) -> RobotsKeeper:
+def keeper(host: Host, memo: Memo, clock: FakeClock, private_names: PrivateNames | None = None) -> RobotsKeeper:
     """That of one worker."""
     gate = Gate(Scope(), Traps(datetime.date(2026, 1, 1)))
     return RobotsKeeper(
-        fetcher=host, gate=gate, names=None, memo=memo, user_agent="Weft", pace=Pace(0.0, 1), clock=clock
+        fetcher=host, gate=gate, names=private_names, memo=memo, user_agent="Weft", pace=Pace(0.0, 1), clock=clock
     )
 
 
@@ -122,3 +124,38 @@ async def test_a_proxy_that_does_not_work_closes_no_site(memo: Memo, clock: Fake
         await worker.learn(ORIGIN, "http://nowhere.example")
     assert not caught.value.verdict.retry
     assert (await worker.learn(ORIGIN))[1] is not None
+
+
+@pytest.mark.parametrize(
+    ("target", "followed"),
+    [
+        ("http://public.example/robots.txt", True),
+        ("http://router.example/robots.txt", False),
+        ("http://192.168.0.1/robots.txt", False),
+    ],
+)
+async def test_a_redirect_into_a_private_network_is_not_followed(
+    memo: Memo, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, target: str, followed: bool
+) -> None:
+    asked: list[str] = []
+
+    class Moved(Host):
+        async def fetch(self, request: Request, *, first: int | None = None) -> Response:
+            asked.append(request.url)
+            moved = request.url != target
+            return Response(
+                request=request,
+                url=request.url,
+                status=301 if moved else 200,
+                headers=Headers([("Location", target)] if moved else []),
+                body=b"" if moved else b"User-agent: *\nDisallow: /",
+            )
+
+    async def addresses(name: str) -> list[str]:
+        return ["192.168.0.1" if name == "router.example" else "93.184.215.14"]
+
+    monkeypatch.setattr(names, "addresses_of", addresses)
+    worker = keeper(Moved(200), memo, clock, PrivateNames(frozenset(), clock))
+    rules, _ = await worker.learn(ORIGIN)
+    assert asked == [ORIGIN + "/robots.txt", target][: 1 + followed]
+    assert worker.allows(rules, ORIGIN + "/page") is not followed
