@@ -76,12 +76,13 @@ class Project:
         _, alive = psutil.wait_procs(processes, timeout=seconds)
         assert not alive
 
-    def leased(self, crawl: str = "pages") -> set[str]:
-        """The URLs that workers hold, by the store."""
+    def leased(self, crawl: str = "pages", by: int | None = None) -> set[str]:
+        """The URLs that workers hold, or the one that is the process ``by``, according to the store."""
         path = self.folder / ".weft" / "crawls" / f"{crawl}.db"
         db = sqlite3.connect(path)
         try:
-            return {url for (url,) in db.execute("SELECT record ->> 'u' FROM leases")}
+            held = db.execute("SELECT record ->> 'u', worker FROM leases").fetchall()
+            return {url for url, worker in held if by is None or worker.split("-")[-2] == str(by)}
         finally:
             db.close()
 
