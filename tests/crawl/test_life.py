@@ -11,6 +11,7 @@ import pytest
 
 from tests.crawl.conftest import SPIDER, Project, wait_for
 from weft.testing.site import Site, SiteProcess, fetches, gaps
+from weft.testing.site.pages import targets
 
 CRAWL = ("crawl", "spider.py", "-o", "out.jsonl")
 
@@ -39,14 +40,31 @@ def test_a_limit_is_exact_over_processes(project: Project) -> None:
         assert len(site.records()) == 777
 
 
-@pytest.mark.parametrize("limit", ["max_items=20", "max_bytes=60000", "max_seconds=1", "max_depth=1"])
-def test_other_limits(project: Project, limit: str) -> None:
+@pytest.mark.parametrize(
+    ("limit", "words", "least"),
+    [
+        ("max_items=20", "20 items", 20),
+        ("max_bytes=60000", "60,000 bytes", 10),
+        ("max_seconds=1", "1 seconds", 1),
+    ],
+)
+def test_other_limits(project: Project, limit: str, words: str, least: int) -> None:
     with SiteProcess(Site(pages=100_000, latency=0.01)) as site:
         done = project.run(*CRAWL, "-s", limit, START=site.url + "p/0")
         assert done.returncode == 0, done.stderr
-        assert 20 <= len(project.rows()) < 50_000
-        if limit == "max_depth=1":
-            assert len(project.rows()) == 33
+        assert f"ended at its limit of {words}" in done.stderr
+        assert least <= len(project.rows()) == len(site.records()) < 100_000
+
+
+def test_a_limit_of_depth(project: Project) -> None:
+    """It ends no crawl: what is near enough is fetched to the last page."""
+    described = Site(pages=100_000)
+    with SiteProcess(described) as site:
+        done = project.run(*CRAWL, "-s", "max_depth=1", START=site.url + "p/0")
+        assert done.returncode == 0, done.stderr
+        assert "finished" in done.stderr
+        near = {0, *targets(described, 0)}
+        assert sorted(row["url"] for row in project.rows()) == sorted(f"{site.url}p/{number}" for number in near)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -179,18 +197,35 @@ def test_sitemaps_lead_to_everything(project: Project) -> None:
         assert len([url for url in urls if "/shop/product/" in url]) == 12
 
 
+def sequence(pages: dict[int, list[int]], order: str) -> list[int]:
+    """The sequence in which pages are fetched one by one from page 0 on; their priority is their last digit."""
+    queue, fetched = [0], []
+    while queue:
+        match order:
+            case "fifo":
+                number = queue[0]
+            case "lifo":
+                number = queue[-1]
+            case _:
+                number = max(queue, key=lambda each: each % 10)  # the first of the highest
+        queue.remove(number)
+        fetched.append(number)
+        queue += [each for each in dict.fromkeys(pages[number]) if each not in queue and each not in fetched]
+    return fetched
+
+
 @pytest.mark.parametrize("order", ["fifo", "lifo", "priority"])
 def test_orders(project: Project, order: str) -> None:
-    linked = 'page.follow_all("a", priority=int(page.url.rsplit("/", 1)[1]))'
-    project.write(
-        "spider.py", SPIDER.replace('page.follow_all("a")', linked).replace('"title"', '"depth": page.depth, "title"')
-    )
-    with SiteProcess(Site(pages=40, links=3)) as site:
+    follow = "[Request(url=each.url, priority=int(each.url[-1])) for each in page.follow_all('a')]"
+    spider = SPIDER.replace('page.follow_all("a")', follow).replace("import Page", "import Page, Request")
+    project.write("spider.py", spider)
+    described = Site(pages=40, links=3)
+    with SiteProcess(described) as site:
         done = project.run(*CRAWL, "-s", f"order={order}", "-s", "per_host=1", START=site.url + "p/0")
         assert done.returncode == 0, done.stderr
-    depths = [row["depth"] for row in project.rows()]
-    assert len(depths) == 40
-    assert (depths == sorted(depths)) is (order == "fifo"), "first in first out is breadth first"
+        fetched = [int(record.path.rpartition("/")[2]) for record in site.records()]
+    assert fetched == sequence({number: targets(described, number) for number in range(40)}, order)
+    assert [int(row["url"].rpartition("/")[2]) for row in project.rows()] == fetched
 
 
 def test_a_new_delay_holds_for_a_resumed_crawl(project: Project) -> None:
