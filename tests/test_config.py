@@ -1,56 +1,104 @@
-"""Settings that make no sense are refused where they are read, not found out by a crawl that does nothing."""
+"""Where settings come from, which of several holds, and what is said of those that are wrong."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-import msgspec
 import pytest
 
-from tests.cli.conftest import SPIDER, Weft
-from tests.cli.conftest import weft as weft
-from weft.config import Settings, load
+from weft import config
+from weft.config import Settings
 from weft.errors import ConfigError
+from weft.frontier.base import Rules
+from weft.model import Pace
 
-NUMBERS = [field.name for field in msgspec.structs.fields(Settings) if field.type in (int, float)]
-
-
-def test_which_are_numbers() -> None:
-    assert {"delay", "max_depth", "max_body", "timeout", "feed_idle"} <= set(NUMBERS)
-
-
-@pytest.mark.parametrize("name", NUMBERS)
-def test_no_number_is_negative(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^{name}=-1(\.0)? is out of range: it must be (more than|at least) [01]"):
-        load({}, {name: "-1"}, environment={})
+# From the weakest to the strongest, each with another delay.
+SOURCES = ("the spider", "the file", "the environment", "flags")
 
 
-@pytest.mark.parametrize("name", ["timeout", "connect_timeout", "read_timeout", "lease_seconds"])
-def test_a_time_to_wait_is_more_than_none(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^{name}=0\.0 is out of range: it must be more than 0"):
-        load({name: 0}, environment={})
+def load(folder: Path, *sources: str) -> Settings:
+    """Settings where only these sources say something."""
+    delays = {source: float(number) for number, source in enumerate(SOURCES, 1)}
+    if "the file" in sources:
+        (folder / "weft.toml").write_text(f"delay = {delays['the file']}\n[jobs]\nbroker = 'none of the crawl'\n")
+    return config.load(
+        {"delay": delays["the spider"]} if "the spider" in sources else None,
+        {"delay": delays["flags"]} if "flags" in sources else None,
+        folder=folder,
+        environment={"WEFT_DELAY": str(delays["the environment"])} if "the environment" in sources else {},
+    )
 
 
-@pytest.mark.parametrize("name", ["concurrency", "max_body"])
-def test_what_would_let_nothing_through(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^{name}=0 is out of range: it must be at least 1"):
-        load({}, environment={f"WEFT_{name.upper()}": "0"})
+def test_without_any_source_the_defaults_hold(tmp_path: Path) -> None:
+    assert load(tmp_path) == Settings()
 
 
-@pytest.mark.parametrize("value", ["nan", "inf"])
-def test_numbers_that_are_none(value: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^delay={value} is out of range"):
-        load({}, {"delay": value}, environment={})
+@pytest.mark.parametrize("stronger", range(len(SOURCES)))
+def test_the_stronger_source_holds(tmp_path: Path, stronger: int) -> None:
+    """With all the weaker ones beside it, and with each of them alone."""
+    expected = Settings(delay=stronger + 1.0)
+    assert load(tmp_path, *SOURCES[: stronger + 1]) == expected
+    for weaker in SOURCES[:stronger]:
+        (tmp_path / "weft.toml").unlink(missing_ok=True)
+        assert load(tmp_path, weaker, SOURCES[stronger]) == expected
 
 
-def test_the_others_may_be_0() -> None:
-    least = {"timeout": 0.1, "connect_timeout": 0.1, "read_timeout": 0.1, "lease_seconds": 1, "concurrency": 1}
-    settings = load(dict.fromkeys(NUMBERS, 0) | least | {"max_body": 1}, environment={})
-    assert (settings.max_depth, settings.retries, settings.max_redirects) == (0, 0, 0)
+def test_what_a_stronger_source_leaves_open_is_the_weaker_ones(tmp_path: Path) -> None:
+    (tmp_path / "weft.toml").write_text("per_host = 2")
+    loaded = config.load({"retries": 1}, {"timeout": 5}, folder=tmp_path, environment={"WEFT_MAX_DEPTH": "4"})
+    assert loaded == Settings(retries=1, per_host=2, max_depth=4, timeout=5.0)
 
 
-def test_a_command_says_so(weft: Weft) -> None:
-    Path("shop.py").write_text(SPIDER)
-    told = weft("crawl", "shop.py", "-s", "max_depth=-1")
-    assert told.code == 3
-    assert told.err == "weft: max_depth=-1 is out of range: it must be at least 0\n"
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("delay", "2", 2.0),
+        ("robots", "false", False),
+        ("max_pages", "10", 10),
+        ("domains", "example.org, example.com", ("example.org", "example.com")),
+        ("headers", '{"X-Team": "blue"}', {"X-Team": "blue"}),
+        ("order", "lifo", "lifo"),
+    ],
+)
+def test_text_of_the_environment_and_of_flags_is_read_by_the_settings_type(
+    tmp_path: Path, name: str, text: str, value: object
+) -> None:
+    by_environment = config.load(folder=tmp_path, environment={f"WEFT_{name.upper()}": text})
+    by_flag = config.load(flags={name: text}, folder=tmp_path, environment={})
+    assert getattr(by_environment, name) == getattr(by_flag, name) == value
+
+
+@pytest.mark.parametrize(
+    ("spider", "file", "environment", "flags", "message"),
+    [
+        ({"dealy": 1}, "", {}, {}, r"^the spider: there is no setting 'dealy'; did you mean 'delay'\?$"),
+        ({}, "delay = 'soon'", {}, {}, r"weft\.toml: delay='soon': "),
+        ({}, "", {"WEFT_DELAY": "soon"}, {}, "^the environment: delay='soon': "),
+        ({}, "", {}, {"headers": "{"}, "^-s: headers='{': "),
+        ({"timeout": 10}, "", {}, {"lease_seconds": "10"}, "timeout=10 must be shorter than lease_seconds=10"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_source(
+    tmp_path: Path, spider: dict[str, Any], file: str, environment: dict[str, str], flags: dict[str, str], message: str
+) -> None:
+    (tmp_path / "weft.toml").write_text(file)
+    with pytest.raises(ConfigError, match=message):
+        config.load(spider, flags, folder=tmp_path, environment=environment)
+
+
+@pytest.mark.parametrize(("name", "load"), [("frontier", config.load_frontier), ("bus", config.load_bus)])
+def test_one_setting_alone_has_the_same_order(tmp_path: Path, name: str, load: Any) -> None:
+    assert load(folder=tmp_path, environment={}) == ""
+    (tmp_path / "weft.toml").write_text(f"{name} = 'file:'")
+    assert load(folder=tmp_path, environment={}) == "file:"
+    assert load(folder=tmp_path, environment={f"WEFT_{name.upper()}": "environment:"}) == "environment:"
+
+
+def test_what_the_frontier_has_to_know() -> None:
+    settings = Settings(
+        order="lifo", delay=1.5, per_host=3, robots=False, lease_seconds=90.0, max_pages=7, max_pages_per_host=5
+    )
+    assert settings.rules == Rules(
+        order="lifo", pace=Pace(1.5, 3), probe=False, lease_seconds=90.0, max_pages=7, max_per_lane=5
+    )
