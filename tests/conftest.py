@@ -6,9 +6,12 @@ apart by the names of their crawls. A server that is named in the environment is
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -72,6 +75,37 @@ def kafka_url() -> Iterator[str]:
         return
     with KafkaServer() as server:
         yield server.url
+
+
+class SmallDisk:
+    """A file system of a few megabytes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._ballast = path / "ballast"
+
+    def fill(self, but: int = 0) -> None:
+        """To the last byte, or but for about so many."""
+        with contextlib.suppress(OSError), self._ballast.open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        os.truncate(self._ballast, max(self._ballast.stat().st_size - but, 0))
+
+    def free(self) -> None:
+        self._ballast.unlink()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    path = tmp_path / "small"
+    path.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", path], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        raise ServerMissing(f"no small disk can be had, as only root may mount one: {mounted.stderr.decode().strip()}")
+    yield SmallDisk(path)
+    subprocess.run(["umount", path], check=True)
 
 
 @pytest.hookimpl(wrapper=True)

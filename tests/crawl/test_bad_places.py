@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import SmallDisk
 from tests.crawl.conftest import SPIDER, Project
 from weft.testing.site import Site, SiteProcess
 
@@ -122,12 +123,41 @@ def limited(folder: Path, size: int, start: str) -> subprocess.CompletedProcess[
     )  # fmt: skip
 
 
-def test_a_full_disk(project: Project) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "left", "code", "message"),
+    [
+        (("--frontier", "sqlite:small", "-o", "out.jsonl"), 1_000_000, 4, r"pages\.db: .*full.*\. Free space and run"),
+        (("-o", "small/out.jsonl"), 100_000, 1, r"can't write .*out\.jsonl: No space left on device; free some space"),
+    ],
+)
+def test_a_full_disk(
+    project: Project, small_disk: SmallDisk, arguments: tuple[str, ...], left: int, code: int, message: str
+) -> None:
+    """Of the store or of an output: the crawl ends, and goes on when there is room again."""
+    with SiteProcess(Site(pages=3000)) as site:
+        start, command = site.url + "p/0", ("crawl", "spider.py", *arguments)
+        small_disk.fill(but=left)
+        done = project.run(*command, START=start)
+        assert done.returncode == code, done.stderr
+        assert re.search(message, done.stderr), done.stderr
+        assert "run the same command again" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert len(site.records()) > 0
+        small_disk.free()
+        again = project.run(*command, START=start)
+        assert again.returncode == 0, again.stderr
+        assert "resuming crawl pages" in again.stderr
+        rows = project.rows(arguments[-1])
+        assert sorted(row["url"] for row in rows) == sorted(f"{site.url}p/{n}" for n in range(3000))
+
+
+def test_a_limit_on_the_size_of_files(project: Project) -> None:
+    """The store reaches it long before an output does."""
     with SiteProcess(Site(pages=3000)) as site:
         start = site.url + "p/0"
         done = limited(project.folder, 150_000, start)
-        assert done.returncode in (1, 4), done.stderr
-        assert re.search(r"(full|too large|space)", done.stderr), done.stderr
+        assert done.returncode == 4, done.stderr
+        assert re.search(r"pages\.db.*(full|disk I/O error)", done.stderr), done.stderr
         assert "run the same command again" in done.stderr
         assert "Traceback" not in done.stderr
         again = project.run("crawl", "spider.py", "-o", "out.jsonl", START=start)

@@ -7,12 +7,12 @@ import contextlib
 import fcntl
 import random
 import sqlite3
-import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import SmallDisk
 
 from weft.errors import StoreError, StoreTooNew
 from weft.frontier.base import Rules
@@ -83,14 +83,6 @@ class SqliteStore:
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     async with contextlib.aclosing(SqliteStore(tmp_path / "crawl.db")) as store:
         yield store
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", tmp_path], check=False).returncode:
-        pytest.skip("no small disk can be mounted here")
-    yield tmp_path
-    subprocess.run(["umount", tmp_path], check=True)
 
 
 class TestSqlite(FrontierContract):
@@ -279,16 +271,10 @@ class TestFailures:
 
         await self.run_out_of_space(store, frontier, full=lambda: room(1), free=lambda: room(2**30))
 
-    async def test_a_full_disk(self, small_disk: Path) -> None:
-        ballast = small_disk / "ballast"
-
-        def full() -> None:
-            with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
-                while file.write(bytes(4096)):
-                    pass
-
-        async with contextlib.aclosing(SqliteStore(small_disk / "crawl.db")) as store:
-            await self.run_out_of_space(store, await store.frontier(EASY), full=full, free=ballast.unlink)
+    async def test_a_full_disk(self, small_disk: SmallDisk) -> None:
+        async with contextlib.aclosing(SqliteStore(small_disk.path / "crawl.db")) as store:
+            frontier = await store.frontier(EASY)
+            await self.run_out_of_space(store, frontier, full=small_disk.fill, free=small_disk.free)
 
     async def run_out_of_space(
         self, store: SqliteStore, frontier: SqliteFrontier, full: Callable[[], None], free: Callable[[], None]
