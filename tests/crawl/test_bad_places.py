@@ -81,10 +81,13 @@ def test_a_store_of_a_newer_version(project: Project) -> None:
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
+    before = path.read_bytes()
     done = project.run("crawl", "spider.py", START="http://127.0.0.1:9/")
     assert done.returncode == 4
     assert "was made by a newer Weft" in done.stderr
     assert "--fresh" in done.stderr
+    assert path.read_bytes() == before
+    assert not list(path.parent.glob("pages.db-*")), "nothing is left to be written into it later"
 
 
 def test_a_store_that_is_no_database(project: Project) -> None:

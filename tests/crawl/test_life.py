@@ -166,6 +166,19 @@ def test_the_cache_replays(project: Project) -> None:
     assert len(project.rows()) == 30
 
 
+def test_pages_from_the_cache_wait_for_no_delay(project: Project) -> None:
+    """With an hour between two pages, not even two would come in the time of the crawl."""
+    with SiteProcess(Site(pages=30)) as site:
+        start = site.url + "p/0"
+        assert project.run(*CRAWL, "--cache", START=start).returncode == 0
+    slow = ("-s", "delay=3600", "-s", "per_host=1", "-s", "max_seconds=20")
+    again = project.run(*CRAWL, "--cache", *slow, START=start)
+    assert again.returncode == 0, again.stderr
+    assert "pages: finished. 30 pages" in again.stderr
+    assert len(project.rows()) == 30
+    assert "from the cache" in project.run("why", start, START=start).stdout
+
+
 def test_fail_on(project: Project) -> None:
     with SiteProcess(Site(pages=10)) as site:
         start = f"{site.url}p/0 {site.url}odd/status/404"
