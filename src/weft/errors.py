@@ -5,6 +5,7 @@
     │   └── SpiderError        the spider file can't be loaded or used               exit 3
     ├── StoreError             the crawl's state can't be opened, read or written    exit 4
     │   └── StoreTooNew        it was made by a newer Weft                           exit 4
+    ├── StartError             the spider's start function raised                    exit 1
     ├── SinkError              an output can't be written                            exit 1
     ├── BusError               a message broker can't be used                        exit 4
     │   ├── BusUnavailable     it can't be reached                                   exit 4
@@ -35,6 +36,14 @@ class ConfigError(WeftError):
 
 class SpiderError(ConfigError):
     """The spider file can't be loaded, or does not hold exactly one spider."""
+
+
+class StartError(WeftError):
+    """The spider's start function raised. ``reason`` is one line of what the message says at length."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class StoreError(WeftError):

@@ -19,8 +19,9 @@ from weft import assembly, config, launch
 from weft.config import Settings
 from weft.drivers.urls import masked
 from weft.engine.member import Member
-from weft.engine.supervisor import Ending, Supervisor
-from weft.errors import ConfigError
+from weft.engine.states import State
+from weft.engine.supervisor import Ending, Supervisor, reason_of
+from weft.errors import ConfigError, SpiderError, StartError
 from weft.frontier.depot import Depot, Store
 from weft.launch import Opened
 from weft.sinks.base import Sink
@@ -153,9 +154,14 @@ async def led(
     try:
         await plan.note(store, spider, settings)
         command = plan.worker_command() if plan.workers > 1 else []
-        supervisor = await launch.supervisor_for(
-            spider, settings, store, fetcher, sinks, command, plan.workers, wire, spent
-        )
+        try:
+            supervisor = await launch.supervisor_for(
+                spider, settings, store, fetcher, sinks, command, plan.workers, wire, spent
+            )
+        except (SpiderError, StartError) as error:
+            # It has no page yet; but where it replaces no other, it is what ``weft status`` shows.
+            await store.ledger.note(state=State.STOPPED, reason=reason_of(error))
+            raise
         await supervisor.open()
         await depot.keep(name)
         wire.hear(supervisor.heed)

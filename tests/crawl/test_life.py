@@ -320,6 +320,49 @@ async def start():
         assert len(project.rows()) == 6
 
 
+@pytest.mark.parametrize("urls", [1, 2500])
+def test_a_start_function_that_raises(project: Project, urls: int) -> None:
+    """Before the crawl has begun, and amid it."""
+    raising = f"""
+@spider.start
+def start():
+    for number in range({urls}):
+        yield f"{{os.environ['FIRST']}}p/{{number}}"
+    if "MENDED" not in os.environ:
+        raise ValueError("no such list")
+"""
+    project.write("spider.py", SPIDER.replace("yield page.follow_all", "page.follow_all") + raising)
+    with SiteProcess(Site(pages=3000)) as site:
+        failed = project.run(*CRAWL, START="", FIRST=site.url)
+        assert failed.returncode == 1, failed.stderr
+        message = failed.stderr[failed.stderr.index("weft: @spider.start of spider.py raised:") :]
+        assert [line.split(",")[-1].strip() for line in message.splitlines()] == [
+            "weft: @spider.start of spider.py raised:",
+            "in start",
+            'raise ValueError("no such list")',
+            "ValueError: no such list",
+        ]
+        (standing,) = json.loads(project.run("status", "--json").stdout)
+        assert standing["state"] == "stopped"
+        assert standing["reason"] == "@spider.start raised ValueError: no such list"
+        counts = standing["counts"]
+        # One that raises before the crawl has begun is as if it had given nothing.
+        assert counts["pending"] + counts["done"] == (0 if urls == 1 else urls)
+        last = project.run(*CRAWL, START="", FIRST=site.url, MENDED="yes")
+        assert last.returncode == 0, last.stderr
+        assert len(project.rows()) == urls
+        assert set(fetches(site.records()).values()) == {1}
+
+
+def test_a_start_function_that_raises_leaves_the_former_crawl_alone(project: Project) -> None:
+    with SiteProcess(Site(pages=10)) as site:
+        assert project.run(*CRAWL, START=site.url + "p/0").returncode == 0
+        project.write("spider.py", SPIDER + "\n@spider.start\ndef start():\n    raise ValueError\n")
+        assert project.run(*CRAWL, START=site.url + "p/0").returncode == 1
+        (standing,) = json.loads(project.run("status", "--json").stdout)
+        assert (standing["state"], standing["counts"]["items"]) == ("finished", 10)
+
+
 def test_a_bad_proxy_leaves_the_former_crawl_alone(project: Project) -> None:
     with SiteProcess(Site(pages=10)) as site:
         assert project.run(*CRAWL, START=site.url + "p/0").returncode == 0

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import datetime
 import decimal
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 
 from weft import Page, Request, Spider
 from weft.engine.handling import collect
-from weft.errors import ConfigError, SpiderError
+from weft.errors import ConfigError, SpiderError, StartError
 from weft.policy.robots import parse
 from weft.spider.items import encode
 from weft.spider.load import load_spider
@@ -105,6 +107,60 @@ async def test_start_urls_sitemaps_and_a_start_function() -> None:
 async def test_a_bad_start_url_is_named() -> None:
     with pytest.raises(SpiderError, match="'example' is not a URL to start from"):
         await starts(Spider("s", start="example"))
+
+
+async def given_up(spider: Spider) -> StartError:
+    with pytest.raises(StartError) as raised:
+        await starts(spider)
+    return raised.value
+
+
+async def test_a_start_function_that_raises_is_shown_by_its_own_lines() -> None:
+    spider = Spider("s")
+
+    @spider.start
+    async def start() -> AsyncIterator[str]:
+        yield "http://a.example/"
+        raise KeyError("no list")
+
+    error = await given_up(spider)
+    first, *lines = str(error).splitlines()
+    assert first == "@spider.start of spider 's' raised:"
+    assert [line.partition(", in ")[2] or line.strip() for line in lines] == [
+        "start", 'raise KeyError("no list")', "KeyError: 'no list'",
+    ]  # fmt: skip
+    assert error.reason == "@spider.start raised KeyError: 'no list'"
+
+
+async def test_start_functions_that_can_not_be_called_or_would_take_the_crawl_down() -> None:
+    def wants_more(more: object) -> None: ...
+
+    def exits() -> None:
+        sys.exit("bye")
+
+    async def cancels() -> None:
+        future = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+
+    for starter, reason in ((wants_more, "missing 1"), (exits, "SystemExit: bye"), (cancels, "CancelledError")):
+        spider = Spider("s")
+        spider.start(starter)
+        assert reason in (await given_up(spider)).reason
+
+
+async def test_a_start_that_is_cancelled_did_not_raise() -> None:
+    spider = Spider("s")
+
+    @spider.start
+    async def start() -> None:
+        await asyncio.Event().wait()
+
+    reading = asyncio.create_task(starts(spider))
+    await asyncio.sleep(0)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
 
 
 async def requested(given: object) -> list[Request]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import traceback
-from pathlib import Path
 from types import GeneratorType
 from typing import Any
 
 from weft.model import Links, Request
+from weft.spider.faults import frames_of, line_of, message_of
 from weft.spider.items import encode, is_item
 from weft.spider.results import batches, flatten
-
-_OURS = tuple(str(Path(__file__).parents[1] / room) for room in ("engine", "spider"))
 
 
 async def collect(given: Any) -> tuple[list[Request | Links], list[bytes]]:
@@ -55,13 +52,4 @@ def _sort_rare(value: Any, requests: list[Request | Links], items: list[bytes]) 
 
 def described(error: BaseException) -> tuple[str, str]:
     """One line, and the traceback, without our own frames around the user's."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
-    text = "".join(["Traceback (most recent call last):\n", *traceback.format_list(frames)])
-    message = "".join(traceback.format_exception_only(error)).strip()
-    text, message = _storable(text), _storable(message)
-    return message.splitlines()[-1] if message else type(error).__name__, text + message
-
-
-def _storable(text: str) -> str:
-    """Without lone surrogates, which no store takes."""
-    return text.encode("utf-8", "replace").decode()
+    return line_of(error), f"Traceback (most recent call last):\n{frames_of(error)}{message_of(error)}"

@@ -22,7 +22,7 @@ from weft.engine.limits import Limits
 from weft.engine.member import is_at_work
 from weft.engine.states import State
 from weft.engine.tasks import called
-from weft.errors import SpiderError, WeftError
+from weft.errors import SpiderError, StartError, StoreError, WeftError
 from weft.frontier.base import Feed, Frontier, Ledger
 from weft.model import Request
 
@@ -81,7 +81,7 @@ class Supervisor:
         self._spent = spent
         self._told = ""
         self._called = asyncio.Event()
-        self._stop_reason = ""
+        self._stop_reason = self._failure = ""
         self._limited = self._stopped = self._handing_on = False
         self._going = asyncio.Event()
         self._output_over = asyncio.Event()
@@ -119,12 +119,12 @@ class Supervisor:
         crew = asyncio.create_task(self._crew.run())
         try:
             await self._until_over(crew, tasks)
-        except BaseException:
+        except BaseException as error:
             await self._wind_up(crew, tasks)
             with contextlib.suppress(WeftError):
                 await self._drain.finish(False)
             with contextlib.suppress(WeftError):
-                await self._ledger.note(fed="")
+                await self._ledger.note(fed="", **self._failed(error))
             raise
         await self._wind_up(crew, tasks)
         return await self._end()
@@ -142,11 +142,22 @@ class Supervisor:
         while not crew.done():
             done, watched = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
             for task in done - {crew}:
-                if task.exception() is not None:
-                    self.drain("failed")
+                if (error := task.exception()) is not None:
+                    self._failure = reason_of(error)
+                    self.drain(self._failure)
                     await asyncio.wait([crew])
                     task.result()
         crew.result()
+
+    def _failed(self, error: BaseException) -> dict[str, str]:
+        """How a crawl that failed is noted: as stopped, where all others were told to stop for it.
+
+        Not if it is for the store, which may be there again for whoever goes on in a moment.
+        """
+        if not self._failure or isinstance(error, StoreError):
+            return {}
+        self._tell(State.STOPPED, self._failure)
+        return {"state": State.STOPPED, "reason": self._failure}
 
     def drain(self, reason: str) -> None:
         """Let the crew finish what is in flight."""
@@ -194,14 +205,19 @@ class Supervisor:
     async def _put_start(self) -> None:
         batch: list[Request] = []
         put = self._clock.monotonic()
-        async for request in self._start:
-            try:
-                batch.append(checked(msgspec.structs.replace(request, start=True)))
-            except ValueError as error:
-                raise SpiderError(f"the spider starts with {error}") from error
-            if len(batch) >= _SEED_BATCH or self._clock.monotonic() - put > _SEED_SECONDS:
-                await self._put(batch)
-                batch, put = [], self._clock.monotonic()
+        try:
+            async for request in self._start:
+                try:
+                    batch.append(checked(msgspec.structs.replace(request, start=True)))
+                except ValueError as error:
+                    raise SpiderError(f"the spider starts with {error}") from error
+                if len(batch) >= _SEED_BATCH or self._clock.monotonic() - put > _SEED_SECONDS:
+                    await self._put(batch)
+                    batch, put = [], self._clock.monotonic()
+        except StartError:
+            # It may have them from where they can't be had twice.
+            await self._put(batch)
+            raise
         await self._put(batch)
 
     async def _put(self, batch: list[Request]) -> None:
@@ -283,3 +299,10 @@ class Supervisor:
         if self._handing_on and not self._stop_reason:
             return Ending(State.RUNNING, HANDED_ON)
         return Ending(State.STOPPED, self._stop_reason)
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a crawl failed, in one line."""
+    if isinstance(error, StartError) and error.reason:
+        return error.reason
+    return (str(error) or type(error).__name__).splitlines()[0]

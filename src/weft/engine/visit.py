@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -26,6 +25,7 @@ from weft.policy.retry import GIVE_UP, RetryPolicy, Verdict, decide_error, decid
 from weft.policy.robots import Robots
 from weft.policy.throttle import throttled
 from weft.spider import Failure, Page, Spider
+from weft.spider.faults import BY_USERS, reraise_own_cancel
 from weft.spider.sitemap_handler import named_sitemaps, wants_robots
 from weft.spider.spider import Middleware, Next
 
@@ -34,9 +34,6 @@ _MOST_DELAYS = 20_000
 # How late a request may be for the handlers of other pages: by so much of the delay.
 _SLICE_SHARE = 0.01
 _SHORTEST_SLICE = 0.0005
-# What users' functions may raise without taking the crawl down: also sys.exit(), and a future of theirs that was
-# cancelled.
-_BY_HANDLERS = (Exception, SystemExit, asyncio.CancelledError)
 
 
 class Visitor:
@@ -154,8 +151,8 @@ class Visitor:
             handler = self._spider.handler_for(visit.lease.request)
             requests, items = await collect(handler(Page(response)))
             children = self._gate.admit(requests, visit.lease.lane)
-        except _BY_HANDLERS as error:
-            _reraise_own_cancel(error)
+        except BY_USERS as error:
+            reraise_own_cancel(error)
             kind = "spider" if isinstance(error, SpiderError) else "handler"
             raise _Failed(GIVE_UP, kind, *described(error)) from error
         self._stats.pages += 1
@@ -193,8 +190,8 @@ class Visitor:
             try:
                 requests, items = await collect(self._spider.error_handler(told))
                 children = self._gate.admit(requests, lease.lane)
-            except _BY_HANDLERS as error:
-                _reraise_own_cancel(error)
+            except BY_USERS as error:
+                reraise_own_cancel(error)
                 detail = f"{detail}\n\nand in the on_error handler:\n{described(error)[1]}".strip()
         self._stats.items += len(items)
         self._stats.dead[failure.kind] += 1
@@ -253,13 +250,6 @@ class _Visit:
     def dead(self, **fields: Any) -> Dead:
         status = self.response.status if self.response is not None else 0
         return Dead(lease=self.lease, touched=self.touched, pace=self.pace, status=status, **fields)
-
-
-def _reraise_own_cancel(error: BaseException) -> None:
-    """A cancel of this task is not the handler's doing."""
-    task = asyncio.current_task()
-    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-        raise error
 
 
 def _wrapped(fetcher: Fetcher, spider: Spider) -> Next:

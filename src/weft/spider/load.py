@@ -35,7 +35,9 @@ def load_spider(path: Path, name: str = "") -> Spider:
     except Exception as error:
         raise SpiderError(f"{path} can't be loaded:\n{_where(error, path)}") from error
     spiders = {id(value): value for value in vars(module).values() if isinstance(value, Spider)}
-    return _choose(list(spiders.values()), path, name)
+    spider = _choose(list(spiders.values()), path, name)
+    spider.file = path
+    return spider
 
 
 def _choose(spiders: list[Spider], path: Path, name: str) -> Spider:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from weft.errors import ConfigError, SpiderError
+from weft.errors import ConfigError, SpiderError, StartError
 from weft.model import Request, Response
+from weft.spider.faults import BY_USERS, frames_of, line_of, message_of, reraise_own_cancel
 from weft.spider.page import Page
 from weft.spider.results import batches, flatten
 from weft.spider.sitemap_handler import SITEMAP, sitemap_handler, sitemap_request
@@ -59,6 +61,7 @@ class Spider:
         if not name or not all(part.isalnum() or part in "-_." for part in name) or name.startswith("."):
             raise SpiderError(f"a spider's name is made of letters, digits, '-', '_' and '.': {name!r} is not")
         self.name = name
+        self.file: Path | None = None
         self.start_urls = _listed(start)
         self.sitemap_urls = _listed(sitemap)
         self.args: dict[str, Any] = dict(args or {})
@@ -117,15 +120,28 @@ class Spider:
         """All first requests.
 
         :raises SpiderError: one is no URL.
+        :raises StartError: the start function raised.
         """
         for url in self.start_urls:
             yield self._start(url)
         for url in self.sitemap_urls:
             yield sitemap_request(self._start(url))
         if self.starter is not None:
-            async for batch in batches(self.starter()):
+            async for each in self._started(self.starter):
+                yield each if isinstance(each, Request) else self._start(each)
+
+    async def _started(self, starter: Callable[[], Any]) -> AsyncIterator[Any]:
+        try:
+            async for batch in batches(starter()):
                 for each in flatten(batch):
-                    yield each if isinstance(each, Request) else self._start(each)
+                    yield each
+        except BY_USERS as error:
+            reraise_own_cancel(error)
+            where = self.file or f"spider {self.name!r}"
+            raise StartError(
+                f"@spider.start of {where} raised:\n{frames_of(error)}{message_of(error)}",
+                f"@spider.start raised {line_of(error)}",
+            ) from error
 
     def _start(self, url: Any) -> Request:
         try:
