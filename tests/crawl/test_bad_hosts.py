@@ -275,6 +275,52 @@ async def test_a_middleware_that_raises_and_one_that_answers(tmp_path: Path) -> 
         assert done.counts.done == 1
 
 
+@pytest.mark.parametrize("given", [None, "a page", 200])
+async def test_a_middleware_that_gives_no_response(tmp_path: Path, given: object) -> None:
+    async with serve(Site(pages=1)) as site:
+        spider = Spider("forgetful", start=site.url + "p/0")
+
+        @spider.use
+        async def outer(request: Request, next: Next) -> Response:
+            response = await next(request)
+            assert response.status == 200, "it does not come that far"
+            return response
+
+        @spider.use
+        async def inner(request: Request, next: Next) -> Any:
+            await next(request)
+            return given
+
+        spider.page(_nothing)
+        done = await crawl(spider, tmp_path)
+        reason = f"middleware: TypeError: middleware 'inner' returned {given!r}, not a Response"
+        assert done.dead_reason(site.url + "p/0") == reason + ("" if given else "; is a return missing?")
+
+
+async def test_a_middleware_that_is_not_async_and_gives_nothing(tmp_path: Path) -> None:
+    spider = Spider("plain", start="http://127.77.0.1:9/")
+    spider.use(lambda request, _: None)  # type: ignore[arg-type, return-value]
+    spider.page(_nothing)
+    done = await crawl(spider, tmp_path)
+    assert "middleware '<lambda>' returned None, not a Response" in done.dead_reason("http://127.77.0.1:9/")
+
+
+async def test_a_middleware_that_would_take_the_crawl_down(tmp_path: Path) -> None:
+    async with serve(Site(pages=2)) as site:
+        spider = Spider("leaving", start=[site.url + "p/0", site.url + "p/1"])
+
+        @spider.use
+        async def leave(request: Request, next: Next) -> Response:
+            if request.url.endswith("/0"):
+                sys.exit("no more")
+            return await next(request)
+
+        spider.page(lambda page: {"url": page.url})
+        done = await crawl(spider, tmp_path)
+        assert done.dead_reason(site.url + "p/0") == "middleware: SystemExit: no more"
+        assert done.counts.done == 1
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from inspect import isawaitable
 from typing import Any
 
 from weft.clock import Clock
@@ -125,7 +126,7 @@ class Visitor:
             raise _Failed(self._verdict(visit, error), error.kind, str(error)) from error
         except StoreError:
             raise  # the cache is not the page's fault
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             visit.touched = self._clock.monotonic()
             raise _Failed(GIVE_UP, "middleware", *described(error)) from error
         visit.response = response
@@ -261,4 +262,15 @@ def _wrapped(fetcher: Fetcher, spider: Spider) -> Next:
 
 
 def _layer(middleware: Middleware, inner: Next) -> Next:
-    return lambda request: middleware(request, inner)
+    async def fetch(request: Request) -> Response:
+        given: Any = middleware(request, inner)
+        # Even one that is not async, which can't have fetched, is to be told what it gave.
+        response = await given if isawaitable(given) else given
+        if not isinstance(response, Response):
+            # Here, layer by layer: those further out, which would only stumble over it, are not to blame.
+            name = getattr(middleware, "__name__", repr(middleware))
+            forgotten = "; is a return missing?" if response is None else ""
+            raise TypeError(f"middleware {name!r} returned {response!r:.80}, not a Response{forgotten}")
+        return response
+
+    return fetch
