@@ -24,6 +24,7 @@ from weft.testing.site import Site, SiteProcess
         (SPIDER + "other = Spider('two')\n", r"has 2 spiders \(pages, two\); choose one with --spider"),
         (SPIDER.replace('os.environ["START"].split()', '"example.org"'), r"'example\.org' is not a URL to start from"),
         (SPIDER.replace("delay=0", "dealy=0"), r"there is no setting 'dealy'; did you mean 'delay'\?"),
+        ("import sys\nsys.exit(0)\n", r"can't be loaded:\n(.|\n)*line 2(.|\n)*SystemExit: 0"),
         ("raise RuntimeError('no')\n", r"can't be loaded:\n(.|\n)*RuntimeError: no"),
     ],
 )

@@ -32,7 +32,7 @@ def load_spider(path: Path, name: str = "") -> Spider:
         raise SpiderError(f"{path} has a syntax error in line {error.lineno}: {error.msg}") from error
     except SpiderError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SpiderError(f"{path} can't be loaded:\n{_where(error, path)}") from error
     spiders = {id(value): value for value in vars(module).values() if isinstance(value, Spider)}
     spider = _choose(list(spiders.values()), path, name)
@@ -57,7 +57,7 @@ def _choose(spiders: list[Spider], path: Path, name: str) -> Spider:
     return spiders[0]
 
 
-def _where(error: Exception, path: Path) -> str:
+def _where(error: BaseException, path: Path) -> str:
     """The traceback from the file's own lines on."""
     frames = traceback.extract_tb(error.__traceback__)
     own = next((index for index, frame in enumerate(frames) if Path(frame.filename) == path.resolve()), 0)
