@@ -73,6 +73,20 @@ def test_two_handlers_of_one_name() -> None:
         spider.page(page)
 
 
+def test_a_second_start_or_error_handler_is_refused() -> None:
+    spider = Spider("s")
+
+    def one() -> None: ...
+
+    def other() -> None: ...
+
+    for what, register in (("start", spider.start), ("on_error", spider.on_error)):
+        register(one)
+        with pytest.raises(SpiderError, match=f"two @spider.{what} functions, 'one' and 'other'; it takes one"):
+            register(other)
+    assert [spider.starter, spider.error_handler] == [one] * 2
+
+
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "a b", ".hidden"])
 def test_names_that_are_no_file_names(name: str) -> None:
     with pytest.raises(SpiderError, match="letters"):

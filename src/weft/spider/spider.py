@@ -83,13 +83,22 @@ class Spider:
 
     def start(self, starter: F) -> F:
         """Register a function that yields the first requests or URLs, in addition to ``start=``."""
+        self._refuse_second("start", self.starter, starter)
         self.starter = starter
         return starter
 
     def on_error(self, handler: F) -> F:
         """Register a function that gets a :class:`Failure` for each request given up; it may yield, too."""
+        self._refuse_second("on_error", self.error_handler, handler)
         self.error_handler = handler
         return handler
+
+    def _refuse_second(self, what: str, former: Any, new: Any) -> None:
+        if former is not None:
+            names = " and ".join(repr(getattr(each, "__name__", each)) for each in (former, new))
+            raise SpiderError(
+                f"spider {self.name!r} has two @spider.{what} functions, {names}; it takes one: let it call the other"
+            )
 
     def use(self, middleware: Middleware) -> Middleware:
         """Wrap all fetches: ``async def m(request, next): return await next(request)``. First added is outermost."""
