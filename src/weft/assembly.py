@@ -10,6 +10,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import date
 from pathlib import Path
+from typing import BinaryIO
 
 from weft.bus.address import split_topic
 from weft.bus.base import Bus
@@ -129,14 +130,14 @@ async def opened_bus(url: str) -> AsyncIterator[Bus]:
                 await bus.close()
 
 
-def sink_for(target: str, crawl: str) -> Sink:
+def sink_for(target: str, crawl: str, stdout: BinaryIO | None = None) -> Sink:
     """The output that a target on the command line means, for a crawl of this name: a topic, a file, or ``-``.
 
     :raises ConfigError: there is nothing of that kind.
     :raises SinkError: the format needs a package that is not installed.
     """
     if not is_bus(target):
-        return select.sink_for(target)
+        return select.sink_for(target, stdout)
     from weft.sinks.bus import BusSink
 
     try:

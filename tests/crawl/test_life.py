@@ -198,6 +198,43 @@ def test_a_summary_as_json(project: Project) -> None:
         assert (summary["done"], summary["items"], summary["dead"], summary["dead_kinds"]) == (10, 10, 1, {"http": 1})
 
 
+TALKATIVE = (
+    SPIDER.replace("    yield {", "    print('from a handler')\n    os.system('echo from a program')\n    yield {", 1)
+    + """
+print("from the file")
+
+@spider.use
+async def talk(request, next):
+    print("from a middleware")
+    return await next(request)
+"""
+)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("wanted", [("-o", "-"), ("--json",)])
+def test_what_a_spider_prints_stays_out_of_the_items(project: Project, wanted: tuple[str, ...], workers: str) -> None:
+    project.write("spider.py", TALKATIVE)
+    with SiteProcess(Site(pages=5)) as site:
+        done = project.run("crawl", "spider.py", *wanted, "--workers", workers, START=site.url + "p/0")
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    if "-" in wanted:
+        assert sorted(line["url"] for line in lines) == sorted(f"{site.url}p/{number}" for number in range(5))
+    else:
+        assert [line["items"] for line in lines] == [5]
+    for place in ("a handler", "a program", "a middleware"):
+        assert done.stderr.count(f"from {place}\n") == 5
+    assert "from the file\n" in done.stderr
+
+
+def test_what_a_spider_prints_is_left_alone_where_nothing_else_is(project: Project) -> None:
+    project.write("spider.py", TALKATIVE)
+    with SiteProcess(Site(pages=2)) as site:
+        done = project.run(*CRAWL, START=site.url + "p/0")
+    assert done.stdout.count("from a handler\n") == 2
+
+
 def test_sitemaps_lead_to_everything(project: Project) -> None:
     project.write(
         "spider.py", SPIDER.replace("start=os", "sitemap=os").replace("yield page.follow_all", "page.follow_all")

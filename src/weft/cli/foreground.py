@@ -6,7 +6,7 @@ import asyncio
 import functools
 import sys
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import uvloop
@@ -16,6 +16,7 @@ from weft import plan as plans
 from weft.cli.conditions import Condition, numbers_of
 from weft.cli.crawls import Standing, command_at, connected, opened, place_of, standing_of
 from weft.cli.exits import BROKEN, BY_SIGNAL, FAILED
+from weft.cli.reserved import reserved
 from weft.cli.signals import Signals
 from weft.cli.view import View, view_for
 from weft.cli.words import say
@@ -37,8 +38,13 @@ class Plan(plans.Plan, frozen=True, kw_only=True):
 
 def run_plan(plan: Plan) -> int:
     """Run a crawl to its end; returns the exit code."""
+    with reserved(plan.as_json or "-" in plan.outputs) as out:
+        return _run_plan(plan, out)
+
+
+def _run_plan(plan: Plan, out: BinaryIO) -> int:
     spider, settings, name = plan.load()
-    sinks = [assembly.sink_for(target, name) for target in plan.outputs]
+    sinks = [assembly.sink_for(target, name, out) for target in plan.outputs]
 
     async def crawl() -> int:
         async with (
@@ -48,7 +54,7 @@ def run_plan(plan: Plan) -> int:
             led(plan, spider, settings, depot, name, sinks, wire) as crawl,
         ):
             view = view_for(spider.name, crawl.opened.store, functools.partial(command_at, depot), quiet=plan.as_json)
-            return await _crawl(plan, crawl, view)
+            return await _crawl(plan, crawl, view, out)
 
     return _run(crawl())
 
@@ -69,7 +75,7 @@ def run_worker(plan: Plan, *, tied: bool) -> int:
     return _run(work())
 
 
-async def _crawl(plan: Plan, crawl: Led, view: View) -> int:
+async def _crawl(plan: Plan, crawl: Led, view: View, out: BinaryIO) -> int:
     supervisor, store = crawl.supervisor, crawl.opened.store
     signals = Signals()
     view.opened(crawl.opened)
@@ -79,7 +85,7 @@ async def _crawl(plan: Plan, crawl: Led, view: View) -> int:
     try:
         async with view:
             ending = await supervisor.run()
-        broken = await _conclude(plan, ending, store, view)
+        broken = await _conclude(plan, ending, store, view, out)
     finally:
         signals.deaf()
     if ending.state is State.STOPPED:
@@ -87,14 +93,16 @@ async def _crawl(plan: Plan, crawl: Led, view: View) -> int:
     return BROKEN if broken else 0
 
 
-async def _conclude(plan: Plan, ending: Ending, store: Store, view: View) -> list[str]:
+async def _conclude(plan: Plan, ending: Ending, store: Store, view: View, out: BinaryIO) -> list[str]:
     """Say how it ended; returns the conditions that are met."""
     counts, kinds = await store.frontier.counts(), await store.inspector.dead_kinds()
     numbers = numbers_of(counts, kinds)
     broken = [condition.text for condition in plan.conditions if condition.met(numbers)]
     if plan.as_json:
         summary = {**await summary_of(ending, store), "broken": broken}
-        print(msgspec.json.encode(summary).decode(), file=sys.stderr if "-" in plan.outputs else sys.stdout)
+        stream = sys.stderr.buffer if "-" in plan.outputs else out
+        stream.write(msgspec.json.encode(summary) + b"\n")
+        stream.flush()
         return broken
     view.closed(ending, counts, await store.inspector.dead(1), kinds)
     if counts.items and not plan.outputs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from weft.errors import ConfigError
 from weft.sinks.base import Sink
@@ -28,14 +28,14 @@ _BY_SUFFIX: Final[dict[str, Callable[[Path], Sink]]] = {
 }
 
 
-def sink_for(target: str) -> Sink:
-    """``-`` is standard output, anything else a file whose ending says the format.
+def sink_for(target: str, stdout: BinaryIO | None = None) -> Sink:
+    """``-`` is standard output (see there for ``stdout``), anything else a file whose ending says the format.
 
     :raises ConfigError: the ending is not known.
     :raises SinkError: the format needs a package that is not installed.
     """
     if target == "-":
-        return Stdout()
+        return Stdout(stdout)
     path = Path(target).expanduser()
     make = _BY_SUFFIX.get(path.suffix.lower())
     if make is None:
