@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from weft.engine.states import State
 from weft.errors import SpiderError, WeftError
 from weft.jobs.slices.order import End, Order, Word
+from weft.jobs.slices.task import Stage, order_of
 from weft.jobs.slices.turns import Mark, Turn, is_over, turn_of
 
 NOW = 1_000_000.0
@@ -17,6 +18,12 @@ PATIENCE = 10.0
 
 def order(number: int = 1, kind: str = "slice") -> Order:
     return Order(job="j", number=number, seconds=1.0, began=NOW, file="s.py", kind=kind)  # type: ignore[arg-type]
+
+
+def test_arguments_of_a_call_are_written_out_as_the_command_line_has_them() -> None:
+    given = {"text": "a b", "number": 2, "sizes": [2, "l"], "map": {"a": None}}
+    ordered = order_of("j", 1.0, Stage(), "s.py", arguments=given)
+    assert ordered.arguments == {"text": "a b", "number": "2", "sizes": '[2,"l"]', "map": '{"a":null}'}
 
 
 def facts(state: State = State.RUNNING, mark: Mark | None = None, **more: str) -> dict[str, str]:

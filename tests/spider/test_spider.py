@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import datetime
 import decimal
+import re
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -237,6 +238,30 @@ def test_arguments() -> None:
     free = Spider("t")
     free.set_args({"anything": "goes"})
     assert free.args == {"anything": "goes"}
+
+
+@pytest.mark.parametrize(
+    ("default", "given", "expected"),
+    [
+        ([1], "[2,3]", [2, 3]),
+        ([], '["a", {"b": null}]', ["a", {"b": None}]),
+        ({}, '{"a": [1.5]}', {"a": [1.5]}),
+        ((), "[2]", (2,)),
+        ({1}, "[2, 2]", {2}),
+    ],
+)
+def test_arguments_that_are_given_as_json(default: Any, given: str, expected: Any) -> None:
+    spider = Spider("s", args={"l": default})
+    spider.set_args({"l": given})
+    assert spider.args == {"l": expected}
+
+
+@pytest.mark.parametrize("given", ["2", "2,3", "", "[2", '{"a":1}'])
+def test_a_list_that_is_no_json(given: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^-a l={re.escape(given)}: a list is given as JSON, like 'l=\[1, 2\]': "):
+        Spider("s", args={"l": [1]}).set_args({"l": given})
+    with pytest.raises(ConfigError, match=r"a dict is given as JSON, like 'l=\{\"a\": 1\}'"):
+        Spider("s", args={"l": {}}).set_args({"l": "[2]"})
 
 
 async def generator() -> AsyncIterator[Any]:

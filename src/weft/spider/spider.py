@@ -172,7 +172,19 @@ def _like(default: Any, key: str, value: str) -> Any:
     """The given string as the type of the argument's default."""
     if default is None or isinstance(default, str):
         return value
+    if isinstance(default, dict | list | tuple | set | frozenset):
+        return _decoded(type(default), key, value)
     try:
         return msgspec.convert(value, type(default), strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"-a {key}={value}: {error}") from error
+
+
+def _decoded(kind: type, key: str, value: str) -> Any:
+    try:
+        return msgspec.json.decode(value, type=kind)
+    except msgspec.MsgspecError as error:
+        example = '{"a": 1}' if kind is dict else "[1, 2]"
+        raise ConfigError(
+            f"-a {key}={value}: a {kind.__name__} is given as JSON, like '{key}={example}': {error}"
+        ) from error

@@ -116,8 +116,13 @@ def order_of(
 
 
 def _texts(arguments: Any) -> Any:
-    """Arguments are text, as they are on the command line; numbers in a call are written out."""
-    return {key: str(value) for key, value in arguments.items()} if isinstance(arguments, dict) else arguments
+    """Arguments are text, as they are on the command line; numbers, lists and dicts in a call are written out."""
+    if not isinstance(arguments, dict):
+        return arguments
+    return {
+        key: msgspec.json.encode(value).decode() if isinstance(value, list | dict) else str(value)
+        for key, value in arguments.items()
+    }
 
 
 def order_of_request(request: Any) -> Order:
