@@ -6,7 +6,7 @@ import datetime
 import decimal
 import re
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -262,40 +262,6 @@ def test_a_list_that_is_no_json(given: str) -> None:
         Spider("s", args={"l": [1]}).set_args({"l": given})
     with pytest.raises(ConfigError, match=r"a dict is given as JSON, like 'l=\{\"a\": 1\}'"):
         Spider("s", args={"l": {}}).set_args({"l": "[2]"})
-
-
-async def generator() -> AsyncIterator[Any]:
-    yield {"n": 1}
-    yield None
-    yield [Request.to("http://example.org/a"), None, [{"n": 2}]]
-
-
-def plain_generator() -> Iterator[Any]:
-    yield {"n": 1}
-    yield (Request.to("http://example.org/a"),)
-    yield ({"n": n} for n in (2,))
-
-
-async def coroutine() -> Any:
-    return [{"n": 1}, Request.to("http://example.org/a"), {"n": 2}]
-
-
-def function() -> Any:
-    return {"n": 1}, Request.to("http://example.org/a"), {"n": 2}
-
-
-@pytest.mark.parametrize("handler", [generator, plain_generator, coroutine, function])
-async def test_handlers_of_every_kind(handler: Any) -> None:
-    assert await collect(handler()) == ([Request.to("http://example.org/a")], [b'{"n":1}', b'{"n":2}'])
-
-
-async def test_handlers_may_give_nothing() -> None:
-    assert await collect(None) == ([], [])
-
-
-async def test_handlers_that_give_something_else() -> None:
-    with pytest.raises(TypeError, match=r"yielded 'http://example.org/', a str; .* page.follow"):
-        await collect("http://example.org/")
 
 
 @pytest.mark.parametrize(
