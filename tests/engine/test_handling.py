@@ -84,7 +84,8 @@ async def test_an_error_is_shown_by_the_lines_of_the_user_and_what_they_called()
     [
         (ValueError(), "ValueError", "\nValueError"),
         (SystemExit(3), "SystemExit: 3", "\nSystemExit: 3"),
-        (ValueError("first\nlast"), "last", "\nValueError: first\nlast"),
+        (ValueError("first\nlast"), "ValueError: first", "\nValueError: first\nlast"),
+        (SyntaxError("odd", ("f.py", 3, 1, "x = (")), "SyntaxError: odd", "\nSyntaxError: odd"),
         (ValueError("lone \udcff"), "ValueError: lone ?", "\nValueError: lone ?"),
     ],
 )

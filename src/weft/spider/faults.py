@@ -32,8 +32,8 @@ def message_of(error: BaseException) -> str:
 
 
 def line_of(error: BaseException) -> str:
-    """The same in one line."""
-    return message_of(error).splitlines()[-1]
+    """The same in one line: the first, but of a syntax error, which begins with the lines that it is about."""
+    return message_of(error).splitlines()[-1 if isinstance(error, SyntaxError) else 0]
 
 
 def storable(text: str) -> str:
