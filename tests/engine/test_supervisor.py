@@ -22,7 +22,7 @@ from weft.engine.limits import Limits
 from weft.engine.states import State
 from weft.engine.stats import Report
 from weft.engine.supervisor import Crew, Ending, Supervisor
-from weft.errors import BusError
+from weft.errors import BusError, SinkError, SpiderError, StartError, StoreError, WeftError
 from weft.frontier.depot import Store
 from weft.frontier.sqlite.depot import SqliteDepot
 from weft.model import Counts, Done, Request
@@ -250,6 +250,49 @@ async def test_a_crawl_that_fails_is_not_fed_any_more(store: Store) -> None:
     with pytest.raises(BusError):
         await ending_of(asyncio.create_task(supervisor_of(store, Start([]), intake=intake).run()))
     assert (await store.ledger.facts())["fed"] == ""
+
+
+class FailingStart(Start):
+    """Start requests that end with an error."""
+
+    def __init__(self, first: Sequence[Request], error: Exception) -> None:
+        super().__init__(first)
+        self._error = error
+
+    async def stream(self) -> AsyncIterator[Request]:
+        async for request in super().stream():
+            yield request
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (StartError("at\nlength", "in short"), "in short"),
+        (SpiderError("no URL\nat all"), "no URL"),
+        (SinkError("the disk is full"), "the disk is full"),
+    ],
+)
+async def test_a_crawl_that_fails_is_stopped_and_the_reason_noted(store: Store, error: WeftError, reason: str) -> None:
+    with pytest.raises(type(error)):
+        await supervisor_of(store, FailingStart(requests(3), error)).run()
+    facts = await store.ledger.facts()
+    assert (facts["state"], facts["reason"]) == (State.STOPPED, reason)
+    assert "seeded" not in facts
+
+
+async def test_what_was_given_before_a_start_raised_is_put(store: Store) -> None:
+    with pytest.raises(StartError):
+        await supervisor_of(store, FailingStart(requests(3), StartError("no"))).run()
+    counts = await store.frontier.counts()
+    assert counts.work + counts.done == 3
+
+
+async def test_a_crawl_whose_store_fails_is_not_noted_as_stopped(store: Store) -> None:
+    """Whoever goes on with it in a moment, as jobs do, must not take it for one that is over."""
+    with pytest.raises(StoreError):
+        await supervisor_of(store, FailingStart([], StoreError("away"))).run()
+    assert (await store.ledger.facts())["state"] != State.STOPPED
 
 
 async def test_a_crawl_that_its_workers_ended_is_attended_again(store: Store) -> None:
