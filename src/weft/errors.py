@@ -1,7 +1,8 @@
 """The error tree.
 
     WeftError
-    ├── ConfigError            a setting, a flag or weft.toml is wrong               exit 3
+    ├── ConfigError            a setting or weft.toml is wrong                       exit 3
+    │   ├── UsageError         a flag is wrong, as it was typed                      exit 2
     │   └── SpiderError        the spider file can't be loaded or used               exit 3
     ├── StoreError             the crawl's state can't be opened, read or written    exit 4
     │   └── StoreTooNew        it was made by a newer Weft                           exit 4
@@ -31,7 +32,11 @@ class WeftError(Exception):
 
 
 class ConfigError(WeftError):
-    """A setting, a flag or the configuration file is wrong."""
+    """A setting or the configuration file is wrong."""
+
+
+class UsageError(ConfigError):
+    """What was typed is wrong: a flag, or its value."""
 
 
 class SpiderError(ConfigError):

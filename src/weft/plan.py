@@ -22,7 +22,7 @@ from weft.engine.member import Member
 from weft.engine.states import State
 from weft.engine.supervisor import Ending, Supervisor, reason_of
 from weft.errors import ConfigError, SpiderError, StartError
-from weft.frontier.depot import Depot, Store
+from weft.frontier.depot import Depot, Store, check_name
 from weft.launch import Opened
 from weft.sinks.base import Sink
 from weft.spider import Spider
@@ -52,6 +52,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
         :raises ConfigError: one of them can't be had.
         """
+        if self.crawl:
+            check_name(self.crawl)
         spider = load_spider(self.file, self.spider_name)
         spider.set_args(self.arguments)
         settings = config.load(spider.settings, self.flags)

@@ -304,6 +304,16 @@ def test_a_crawl_that_can_not_begin_keeps_the_former_one(project: Project) -> No
         assert len(project.rows("kept.jsonl")) == 10
 
 
+@pytest.mark.parametrize("command", ["crawl", "worker"])
+def test_a_name_that_leads_elsewhere_is_wrong_usage(project: Project, command: str) -> None:
+    project.write("mine.db", "not a crawl")
+    done = project.run(command, "spider.py", "--crawl", "../../mine", START="http://127.77.0.9:9/")
+    assert done.returncode == 2, done.stderr
+    assert "a crawl's name is made of letters, digits" in done.stderr
+    assert (project.folder / "mine.db").read_text() == "not a crawl"
+    assert not (project.folder / ".weft").exists()
+
+
 def test_a_worker_does_not_wake_a_crawl_that_ended(project: Project) -> None:
     with SiteProcess(Site(pages=300)) as site:
         assert project.run(*CRAWL, "--limit", "20", START=site.url + "p/0").returncode == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.errors import StoreError
+from weft.errors import ConfigError, StoreError
 from weft.frontier.base import Rules
 from weft.frontier.depot import Depot
 from weft.frontier.redis.depot import RedisDepot
@@ -83,6 +83,26 @@ async def test_a_log_that_was_left_behind_does_not_meet_another_crawl(tmp_path: 
     log.write_bytes(b"the log of another database")
     await (await depot.create("a", Rules())).frontier.close()
     assert not log.exists()
+
+
+async def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    """A name with slashes in it would be the path of a file elsewhere."""
+    mine = tmp_path / "mine.db"
+    mine.write_bytes(b"not a crawl")
+    depot = SqliteDepot(tmp_path / ".weft")
+    for name in ("../../mine", str(mine.with_suffix(""))):
+        for use in (depot.create(name, Rules()), depot.open(name, Rules()), depot.keep(name), depot.restore(name)):
+            with pytest.raises(ConfigError):
+                await use
+    assert mine.read_bytes() == b"not a crawl"
+    assert list(tmp_path.iterdir()) == [mine]
+
+
+async def test_a_file_that_no_crawl_can_be_named_after_is_none(tmp_path: Path) -> None:
+    depot = SqliteDepot(tmp_path)
+    await (await depot.create("a", Rules())).frontier.close()
+    (tmp_path / "crawls" / "a copy.db").write_bytes(b"")
+    assert await depot.names() == ["a"]
 
 
 async def test_a_folder_that_can_not_be_written(tmp_path: Path) -> None:

@@ -171,9 +171,7 @@ async def test_who_works_on_a_dropped_crawl_is_told(server: RedisServer, depot: 
     assert keys_of(server, name) == before
 
 
-@pytest.mark.parametrize(
-    "name", ["with space", "ünï-çødé-爬虫", "a:b:1", "a*b?[c]", "CR\r\nLF", "weft", "x" * 500, "."]
-)
+@pytest.mark.parametrize("name", ["ünï-çødé-爬虫", "a.b_c-1", "-", "weft", "x" * 500])
 async def test_odd_names(depot: RedisDepot, name: str) -> None:
     store = await depot.create(name, EASY)
     await store.frontier.put(pages(6))
@@ -186,10 +184,10 @@ async def test_odd_names(depot: RedisDepot, name: str) -> None:
     assert name not in await depot.names()
 
 
-@pytest.mark.parametrize("name", ["{", "}", "a{b}c", "}a", "{}"])
-async def test_names_with_braces_are_refused(server: RedisServer, depot: RedisDepot, name: str) -> None:
+@pytest.mark.parametrize("name", ["{", "}", "a{b}c", "}a", "{}", "with space", "a:b:1", "a*b?[c]", "CR\r\nLF", "."])
+async def test_names_with_other_signs_are_refused(server: RedisServer, depot: RedisDepot, name: str) -> None:
     before = server.ask("DBSIZE")
-    with pytest.raises(ConfigError, match="braces"):
+    with pytest.raises(ConfigError, match="made of letters"):
         await depot.create(name, EASY)
     with pytest.raises(StoreError, match="there is no crawl"):
         await depot.open(name, EASY)

@@ -16,13 +16,15 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
-from weft.errors import BusError, ConfigError, StoreError, WeftError
+from weft.errors import BusError, ConfigError, StoreError, UsageError, WeftError
 
-FAILED, CONFIG, STORE, BROKEN = 1, 3, 4, 5
+FAILED, USAGE, CONFIG, STORE, BROKEN = 1, 2, 3, 4, 5
 BY_SIGNAL = 128
 
 
 def exit_code(error: WeftError) -> int:
+    if isinstance(error, UsageError):
+        return USAGE
     if isinstance(error, ConfigError):
         return CONFIG
     if isinstance(error, StoreError | BusError):

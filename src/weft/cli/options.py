@@ -25,9 +25,27 @@ SettingFlags = Annotated[
         "-s", help="A setting: key=value. See docs/reference/settings.md.", metavar="KEY=VALUE", show_default=False
     ),
 ]
+
+
+def _crawl_name(given: str) -> str:
+    from weft.errors import ConfigError
+    from weft.frontier.depot import check_name
+
+    try:
+        if given:
+            check_name(given)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from error
+    return given
+
+
 CrawlName = Annotated[
-    str, typer.Option("--crawl", help="The crawl's name, instead of the spider's.", metavar="NAME", show_default=False)
-]
+    str,
+    typer.Option(
+        "--crawl", help="The crawl's name, instead of the spider's.", metavar="NAME", show_default=False,
+        callback=_crawl_name,
+    ),
+]  # fmt: skip
 AppModule = Annotated[
     str,
     typer.Option(

@@ -11,8 +11,20 @@ from typing import Protocol
 
 import msgspec
 
+from weft.errors import ConfigError
 from weft.frontier.base import Feed, Frontier, Inspector, Ledger, Memo, Outbox, Rules
 from weft.frontier.moving import Mover
+
+
+def is_name(crawl: str) -> bool:
+    """Whether a crawl can be called so: as spiders are, so that the name is that of a file, and of no other folder."""
+    return bool(crawl) and all(part.isalnum() or part in "-_." for part in crawl) and not crawl.startswith(".")
+
+
+def check_name(crawl: str) -> None:
+    """:raises ConfigError: no crawl can be called so."""
+    if not is_name(crawl):
+        raise ConfigError(f"a crawl's name is made of letters, digits, '-', '_' and '.': {crawl!r} is not")
 
 
 class Store(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +41,8 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Depot(Protocol):
-    """All methods may raise ``StoreError``."""
+    """All methods may raise ``StoreError``; those that would make or open something, ``ConfigError`` for what is no
+    crawl's name (:func:`is_name`)."""
 
     @property
     def address(self) -> str:

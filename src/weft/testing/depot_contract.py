@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.errors import StoreError, WeftError
+from weft.errors import ConfigError, StoreError, WeftError
 from weft.frontier.base import Rules
 from weft.frontier.depot import Depot, Store
 from weft.model import Request
@@ -75,6 +75,18 @@ class DepotContract:
             await depot.keep(crawl)
             await depot.restore(crawl)
             assert await _facts(depot, crawl) == (URLS[0], 1)
+
+    @pytest.mark.parametrize("name", ["", "../mine", "a/b", "/mine", ".hidden", "..", "a b", "{", "a{b}c", "a\\b"])
+    async def test_what_is_no_name_is_neither_made_nor_supervised(self, depot: Depot, name: str) -> None:
+        before = sorted(await depot.names())
+        with pytest.raises(ConfigError, match="made of letters, digits"):
+            await depot.create(name, Rules())
+        with pytest.raises(ConfigError, match="made of letters, digits"):
+            async with depot.supervise(name):
+                pass
+        with pytest.raises(WeftError):
+            await depot.open(name, Rules())
+        assert sorted(await depot.names()) == before
 
     async def test_a_crawl_has_one_supervisor(self, depot: Depot, crawl: str) -> None:
         assert not await depot.is_supervised(crawl)

@@ -19,9 +19,9 @@ import msgspec
 
 from weft.clock import Clock
 from weft.drivers.urls import masked
-from weft.errors import ConfigError, StoreError, WeftError
+from weft.errors import StoreError, WeftError
 from weft.frontier.base import Rules
-from weft.frontier.depot import Store
+from weft.frontier.depot import Store, check_name
 from weft.frontier.redis.crawl import EMPTY_TALLY, RedisCrawl, Tally
 from weft.frontier.redis.frontier import RedisFrontier
 from weft.frontier.redis.inspector import RedisInspector
@@ -70,8 +70,7 @@ class RedisDepot:
         return self.store(crawl, number, rules)
 
     async def create(self, crawl: str, rules: Rules) -> Store:
-        if "{" in crawl or "}" in crawl:
-            raise ConfigError(f"a crawl's name has no braces on Redis: {crawl!r} does")
+        check_name(crawl)
         await self._complete_drop(crawl)
         new = int(await self._server.command("HINCRBY", _home(crawl), "last", 1))
         # Until it is the crawl of this name, it is one to be dropped.
@@ -110,6 +109,7 @@ class RedisDepot:
 
     @contextlib.asynccontextmanager
     async def supervise(self, crawl: str) -> AsyncIterator[None]:
+        check_name(crawl)
         key, owner = f"{_home(crawl)}:supervisor", f"{socket.gethostname()}-{secrets.token_hex(6)}"
         await self._claim(crawl, key, owner)
         renewing = asyncio.create_task(self._renew(crawl, key, owner))

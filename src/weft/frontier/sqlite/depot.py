@@ -18,7 +18,7 @@ from pathlib import Path
 from weft.clock import Clock
 from weft.errors import StoreError, WeftError
 from weft.frontier.base import Rules
-from weft.frontier.depot import Store
+from weft.frontier.depot import Store, check_name, is_name
 from weft.frontier.sqlite.database import Database
 from weft.frontier.sqlite.frontier import SqliteFrontier
 from weft.frontier.sqlite.inspector import SqliteInspector
@@ -42,11 +42,15 @@ class SqliteDepot:
         self._clock = clock
 
     def path(self, crawl: str) -> Path:
-        """Where a crawl is, or would be."""
+        """Where a crawl is, or would be.
+
+        :raises ConfigError: that is no crawl's name; with a slash in it, the file would be another's.
+        """
+        check_name(crawl)
         return self._folder / f"{crawl}.db"
 
     async def names(self) -> list[str]:
-        return [path.stem for path in self._folder.glob("*.db")]
+        return [path.stem for path in self._folder.glob("*.db") if is_name(path.stem)]
 
     async def open(self, crawl: str, rules: Rules) -> Store:
         return self._store(crawl, rules, create=False)
