@@ -22,7 +22,7 @@ from weft.engine.events import Events
 from weft.engine.feeding import Feeding
 from weft.engine.gate import Gate
 from weft.engine.limits import Limits
-from weft.engine.member import Member, is_over
+from weft.engine.member import GRACE_SECONDS, Member, is_over
 from weft.engine.names import PrivateNames
 from weft.engine.robots import RobotsKeeper
 from weft.engine.stats import Stats
@@ -199,6 +199,11 @@ def limits_for(settings: Settings) -> Limits:
     )
 
 
+def grace_for(settings: Settings) -> float:
+    """How long a crawl that is to end waits for what is in flight: a fetch may take all of its time."""
+    return settings.timeout + GRACE_SECONDS
+
+
 def member_for(
     spider: Spider,
     settings: Settings,
@@ -258,7 +263,7 @@ def member_for(
     feeding = Feeding(store.feed, spider.handlers) if store.feed is not None else None
     return Member(
         worker, store.frontier, store.ledger, stats, clock, feeding=feeding, is_supervised=is_supervised,
-        limits=limits_for(settings), events=events,
+        limits=limits_for(settings), events=events, grace=grace_for(settings),
     )  # fmt: skip
 
 

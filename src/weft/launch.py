@@ -178,4 +178,5 @@ async def supervisor_for(
         intake=wire.intake(store.frontier, spider.handlers),
         events=wire.events,
         spent=spent,
+        grace=assembly.grace_for(settings),
     )

@@ -99,6 +99,45 @@ def test_a_second_signal_stops_at_once(project: Project) -> None:
         assert project.leased() == set()
 
 
+HANGING = SPIDER.replace("def page", "async def page").replace(
+    "yield {",
+    """if page.url.endswith("/p/7"):
+        import asyncio
+        await asyncio.sleep(10_000)
+    yield {""",
+)
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_handler_that_hangs_does_not_keep_a_crawl_from_its_limit(project: Project, workers: str) -> None:
+    project.write("spider.py", HANGING)
+    with SiteProcess(Site(pages=20)) as site:
+        limited = ("--max-time", "2", "-s", "timeout=0.5", "--workers", workers)
+        done = project.run(*CRAWL, *limited, START=site.url + "p/0")
+        assert done.returncode == 0, done.stderr
+        assert "ended at its limit of 2 seconds. 19 pages, 19 items" in done.stderr
+        assert f"in flight to the last, and given back: {site.url}p/7" in done.stderr
+        assert project.leased() == set()
+        project.write("spider.py", SPIDER)
+        assert project.run(*CRAWL, "--resume", START=site.url + "p/0").returncode == 0
+    assert len({row["url"] for row in project.rows()}) == len(project.rows()) == 20
+
+
+def test_a_crawl_that_is_interrupted_says_what_it_waits_for(project: Project) -> None:
+    project.write("spider.py", HANGING)
+    with SiteProcess(Site(pages=20)) as site:
+        process = project.start(*CRAWL, START=site.url + "p/0")
+        wait_for(site, 20)
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        while f"stopping, waits for {site.url}p/7" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 143
+        assert f"given back: {site.url}p/7" in err
+
+
 def test_fresh_starts_again(project: Project) -> None:
     with SiteProcess(Site(pages=2000, latency=0.02)) as site:
         process = project.start(*CRAWL, START=site.url + "p/0")

@@ -7,6 +7,7 @@ import datetime
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.engine.test_feeding import MemoryFeed
@@ -16,9 +17,9 @@ from weft.engine.feeding import Feeding
 from weft.engine.gate import Gate
 from weft.engine.limits import Limits
 from weft.engine.member import Member, is_over
-from weft.engine.states import State
-from weft.engine.stats import Stats
-from weft.engine.worker import Worker
+from weft.engine.states import INTERRUPTED, State
+from weft.engine.stats import Report, Stats
+from weft.engine.worker import Visit, Worker
 from weft.errors import StoreError
 from weft.frontier.base import Rules
 from weft.frontier.depot import Store
@@ -59,6 +60,8 @@ def member_of(
     is_supervised: Callable[[], Awaitable[bool]] | None = None,
     stay: bool = False,
     limits: Limits | None = None,
+    visit: Visit = visit,
+    grace: float = 60.0,
 ) -> Member:
     stats, clock = Stats(), SystemClock()
     worker = Worker(
@@ -74,8 +77,9 @@ def member_of(
     )
     feeding = Feeding(feed, {"page"}) if feed is not None else None
     return Member(
-        worker, store.frontier, store.ledger, stats, clock, feeding=feeding, is_supervised=is_supervised, limits=limits
-    )
+        worker, store.frontier, store.ledger, stats, clock, feeding=feeding, is_supervised=is_supervised,
+        limits=limits, grace=grace,
+    )  # fmt: skip
 
 
 def requests(count: int, first: int = 0) -> list[Request]:
@@ -126,6 +130,55 @@ async def test_it_pauses_in_the_middle_and_goes_on(store: Store) -> None:
     await counted(store, Counts(done=6))
     await store.ledger.note(state=State.STOPPING)
     await over(running)
+
+
+async def hangs(lease: Lease) -> Outcome:
+    await asyncio.Event().wait()
+    return Done(lease=lease)
+
+
+async def report_of(store: Store, name: str = "w") -> Report:
+    return msgspec.json.decode((await store.ledger.reports())[name][1], type=Report)
+
+
+async def hanging(store: Store, grace: float) -> tuple[Member, asyncio.Task[None]]:
+    """A member with a page in flight whose handler never returns."""
+    await store.frontier.put(requests(1))
+    member = member_of(store, visit=hangs, grace=grace)
+    running = asyncio.create_task(member.run())
+    await counted(store, Counts(leased=1))
+    await reported_after(store, "w")
+    assert (await report_of(store)).flying == ["http://example.org/0"]
+    return member, running
+
+
+@pytest.mark.parametrize("reason", ["limit of 3 seconds", "stopped by the operator"])
+async def test_a_crawl_that_is_to_end_does_not_wait_for_ever(store: Store, reason: str) -> None:
+    _, running = await hanging(store, grace=0.0)
+    await store.ledger.note(state=State.STOPPING, reason=reason)
+    await over(running)
+    assert await store.frontier.counts() == Counts(pending=1)
+    assert (await report_of(store)).given_back == ["http://example.org/0"]
+
+
+async def test_what_is_in_flight_has_its_time_of_grace(store: Store) -> None:
+    member, running = await hanging(store, grace=3600.0)
+    await store.ledger.note(state=State.STOPPING, reason="limit of 3 seconds")
+    await reported_after(store, "w", 5)
+    assert not running.done()
+    member.stop()
+    await over(running)
+
+
+async def test_a_signal_waits_for_another(store: Store) -> None:
+    member, running = await hanging(store, grace=0.0)
+    member.drain()
+    await store.ledger.note(state=State.STOPPING, reason=INTERRUPTED)
+    await reported_after(store, "w", 5)
+    assert not running.done()
+    member.stop()
+    await over(running)
+    assert await store.frontier.counts() == Counts(pending=1)
 
 
 @pytest.mark.parametrize("state", [State.STOPPING, State.STOPPED, State.LIMITED, State.FINISHED])

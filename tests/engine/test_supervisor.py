@@ -21,7 +21,7 @@ from weft.engine.intake import Intake
 from weft.engine.limits import Limits
 from weft.engine.states import State
 from weft.engine.stats import Report
-from weft.engine.supervisor import Crew, Ending, Supervisor
+from weft.engine.supervisor import HANDED_ON, Crew, Ending, Supervisor
 from weft.errors import BusError, SinkError, SpiderError, StartError, StoreError, WeftError
 from weft.frontier.depot import Store
 from weft.frontier.sqlite.depot import SqliteDepot
@@ -72,6 +72,7 @@ def supervisor_of(
     stay: bool = False,
     crew: Crew | None = None,
     intake: Intake | None = None,
+    grace: float = 60.0,
 ) -> Supervisor:
     return Supervisor(
         start=start.stream(),
@@ -84,6 +85,7 @@ def supervisor_of(
         feed=feed,
         stay=stay,
         intake=intake,
+        grace=grace,
     )
 
 
@@ -214,6 +216,24 @@ class Lingering:
 
     def heed(self) -> None:
         pass
+
+
+async def test_a_crew_that_lingers_does_not_keep_a_crawl_that_is_handed_on(store: Store) -> None:
+    crew = Lingering()
+    supervisor = supervisor_of(store, Start(requests(1)), crew=crew, grace=0.0)
+    running = asyncio.create_task(supervisor.run())
+    await counted(store, Counts(pending=1))
+    supervisor.hand_on()
+    assert await ending_of(running) == Ending(State.RUNNING, HANDED_ON)
+
+
+async def test_a_crew_that_lingers_does_not_keep_a_crawl_that_failed(store: Store) -> None:
+    class Broken(Start):
+        async def stream(self) -> AsyncIterator[Request]:
+            yield Request(url="mailto:nobody")
+
+    with pytest.raises(SpiderError):
+        await ending_of(asyncio.create_task(supervisor_of(store, Broken([]), crew=Lingering(), grace=0.0).run()))
 
 
 async def test_a_crawl_at_its_limit_takes_nothing_from_its_feed(store: Store) -> None:

@@ -18,7 +18,7 @@ from weft.cli.crawls import Standing, command_at, connected, opened, place_of, s
 from weft.cli.exits import BROKEN, BY_SIGNAL, FAILED
 from weft.cli.reserved import reserved
 from weft.cli.signals import Signals
-from weft.cli.view import View, view_for
+from weft.cli.view import View, named, view_for
 from weft.cli.words import say
 from weft.engine.member import Member
 from weft.engine.states import State
@@ -104,7 +104,7 @@ async def _conclude(plan: Plan, ending: Ending, store: Store, view: View, out: B
         stream.write(msgspec.json.encode(summary) + b"\n")
         stream.flush()
         return broken
-    view.closed(ending, counts, await store.inspector.dead(1), kinds)
+    await view.closed(ending, counts)
     if counts.items and not plan.outputs:
         view.say(f"  the items are kept with the crawl: {view.hint('export', '-o', 'FILE')}")
     for text in broken:
@@ -127,10 +127,19 @@ async def _running(plan: Plan, depot: Depot, name: str) -> Standing:
 
 async def _work(member: Member, tied: bool) -> int:
     signals = Signals()
-    signals.listen_plain(member.drain, member.stop)
+
+    def drain() -> None:
+        if not tied:
+            flying = named(member.worker.flying(member.worker.in_flight), member.worker.in_flight)
+            say(f"stopping: waiting for {flying or 'nothing'}; once more to stop at once")
+        member.drain()
+
+    signals.listen_plain(drain, member.stop)
     try:
         if tied:
-            asyncio.get_running_loop().add_reader(sys.stdin.fileno(), signals.supervisor_gone, member.drain)
+            # Nobody is left who could tell it once more.
+            gone = functools.partial(member.drain, hurried=True)
+            asyncio.get_running_loop().add_reader(sys.stdin.fileno(), signals.supervisor_gone, gone)
         await member.run()
         return 0
     finally:

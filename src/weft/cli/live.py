@@ -55,6 +55,8 @@ class LiveView(View):
         slow = sorted((pair for report in reports for pair in report.slowest), key=lambda pair: -pair[1])[:3]
         if slow:
             rows.append(("slowest", "  ".join(f"{host} {seconds * 1000:,.0f} ms" for host, seconds in slow)))
+        if waits := self.waits_for(reports):
+            rows.append(("stopping", f"waits for {waits}"))
         for row in rows:
             table.add_row(*row)
         return table

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 
 from weft.cli.view import View
+from weft.engine.states import INTERRUPTED
 from weft.engine.supervisor import Supervisor
 
 
@@ -21,10 +22,10 @@ class Signals:
 
     def listen(self, supervisor: Supervisor, view: View) -> None:
         def drain() -> None:
-            view.say("stopping: waiting for the pages in flight; once more to stop at once")
-            supervisor.drain("interrupted")
+            view.stopping()
+            supervisor.drain(INTERRUPTED)
 
-        self.listen_plain(drain, lambda: supervisor.stop("interrupted"))
+        self.listen_plain(drain, lambda: supervisor.stop(INTERRUPTED))
 
     def listen_plain(self, drain: Callable[[], None], stop: Callable[[], None]) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):

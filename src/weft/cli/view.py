@@ -6,6 +6,7 @@ All on stderr.
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from weft.cli.words import number, say, stopwatch
 from weft.engine.states import State
 from weft.engine.stats import Report
 from weft.engine.supervisor import Ending
-from weft.frontier.base import DeadLetter
+from weft.engine.tasks import called
 from weft.frontier.depot import Store
 from weft.launch import Opened
 from weft.model import Counts
@@ -27,6 +28,10 @@ Hint = Callable[..., str]
 _LINE_SECONDS = 10.0
 # A worker that has not reported for so long is not counted as running.
 _STALE_SECONDS = 5.0
+# After so long it is said what a crawl that was told to stop waits for: by then its workers have reported.
+_PATIENCE_SECONDS = 2.0
+# Of so many pages their URLs are said.
+_MOST_NAMED = 3
 
 
 class View:
@@ -41,7 +46,9 @@ class View:
         self._began = time.monotonic()
         self._last = (self._began, 0)
         self._rate = 0.0
+        self._ending = False
         self._task: asyncio.Task[None] | None = None
+        self._due = asyncio.Event()
 
     def say(self, text: str) -> None:
         say(text)
@@ -56,6 +63,11 @@ class View:
         elif opened.former:
             self.say(f"{self._name}: the last crawl ended at its {opened.former}; starting anew (--resume goes on)")
 
+    def stopping(self) -> None:
+        """A signal asked for the end. What keeps it waiting is not known before the workers say so."""
+        self.say("stopping: waiting for the pages in flight; once more to stop at once")
+        asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self._due.set)
+
     async def __aenter__(self) -> View:
         self._task = asyncio.create_task(self._run())
         return self
@@ -67,15 +79,20 @@ class View:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(self.seconds)
+            await called(self._due, self.seconds)
+            self._due.clear()
             await self._refresh()
 
+    async def _reports(self, oldest: float) -> list[Report]:
+        """Not those of workers that were killed with the crawl before this one; they are there still."""
+        oldest = min(oldest, time.monotonic() - self._began)
+        reports = (await self._store.ledger.reports()).values()
+        return [msgspec.json.decode(report, type=Report) for age, report in reports if age <= oldest]
+
     async def _refresh(self) -> None:
-        counts, reports = await self._store.frontier.counts(), await self._store.ledger.reports()
+        counts, fresh = await self._store.frontier.counts(), await self._reports(_STALE_SECONDS)
+        self._ending = (await self._store.ledger.facts()).get("state") == State.STOPPING
         now = time.monotonic()
-        # Of workers that were killed with the crawl before this one, the last reports are there still.
-        oldest = min(_STALE_SECONDS, now - self._began)
-        fresh = [msgspec.json.decode(report, type=Report) for age, report in reports.values() if age <= oldest]
         then, done = self._last
         self._rate = (counts.done - done) / max(now - then, 1e-9)
         self._last = (now, counts.done)
@@ -83,13 +100,22 @@ class View:
 
     def show(self, counts: Counts, reports: list[Report]) -> None:
         flying = sum(report.in_flight for report in reports)
+        waits = self.waits_for(reports)
         self.say(
             f"{self._name}: {counts.done:,} pages ({self._rate:,.0f}/s), {counts.pending:,} pending, "
             f"{flying} in flight, {counts.delayed:,} delayed, {counts.items:,} items, {counts.dead:,} dead"
+            + (f"; stopping, waits for {waits}" if waits else "")
         )
 
-    def closed(self, ending: Ending, counts: Counts, dead: list[DeadLetter], kinds: dict[str, int]) -> None:
-        """The last words: how it ended, what came of it, what to do next. ``dead`` are the latest of them."""
+    def waits_for(self, reports: list[Report]) -> str:
+        """The pages that keep a crawl from its end, if it is to end."""
+        flying = sum(report.in_flight for report in reports)
+        return named([url for report in reports for url in report.flying], flying) if self._ending else ""
+
+    async def closed(self, ending: Ending, counts: Counts) -> None:
+        """The last words: how it ended, what came of it, what to do next."""
+        dead, kinds = await self._store.inspector.dead(1), await self._store.inspector.dead_kinds()
+        given_back = [url for report in await self._reports(math.inf) for url in report.given_back]
         seconds = time.monotonic() - self._began
         how = {
             State.FINISHED: "finished",
@@ -99,11 +125,20 @@ class View:
         made = f"{number(counts.done, 'page')}, {number(counts.items, 'item')}, {counts.dead:,} dead"
         left = f"; {counts.work:,} left" if counts.work else ""
         self.say(f"{self._name}: {how}. {made} in {stopwatch(seconds)}{left}")
+        if given_back:
+            self.say(f"  in flight to the last, and given back: {named(given_back, len(given_back))}")
         if kinds:
             listed = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
             self.say(f"  dead: {listed}  ({self.hint('status', '--dead')})")
         if dead and not counts.done:
             self.say(f"  no page could be had, the last: {dead[0].request.url}: {dead[0].reason}")
+
+
+def named(urls: list[str], count: int) -> str:
+    """``count`` pages, some of them by their URLs; nothing if there are none."""
+    told = urls[:_MOST_NAMED]
+    rest = count - len(told)
+    return ", ".join(told) + (f" and {rest:,} more" if told and rest > 0 else "")
 
 
 class Silence(View):

@@ -7,6 +7,9 @@ A crawl ends on all of its workers, each of which finds out for itself that noth
 completes the outputs and notes the end. Where that is gone, the workers have the last word, and watch the limits; the
 crawl is noted as unattended, so that the same command, run again, completes the outputs instead of starting anew. The
 limit of time is the supervisor's alone: it counts from the start of its command.
+
+A crawl that is to end does not wait for a handler that never returns: what is in flight has a time of grace, and is
+given back then, as if the member had been told to stop. Only where a signal asked for the end it waits on, for another.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from weft.clock import Clock
 from weft.engine.events import Events
 from weft.engine.feeding import Feeding
 from weft.engine.limits import Limits
-from weft.engine.states import State
+from weft.engine.states import INTERRUPTED, State
 from weft.engine.stats import Report, Stats
 from weft.engine.tasks import called
 from weft.engine.worker import Worker
@@ -30,13 +33,18 @@ from weft.frontier.base import Feed, Frontier, Ledger
 _ATTEND_SECONDS = 1.0
 # A worker that has not reported for so long is gone.
 _SILENT_SECONDS = 5.0
+# So much longer than a fetch may take, what is in flight has when the crawl is to end: for its handler.
+GRACE_SECONDS = 5.0
+# Of so many pages in flight it tells which.
+_MOST_TOLD = 3
 
 
 class Member:
     """A :class:`Worker` that attends to its crawl's ledger while it runs.
 
     ``feeding`` is None where there is no feed. ``is_supervised`` says whether someone else will note the end of
-    the crawl, and watches its ``limits``; None: someone will.
+    the crawl, and watches its ``limits``; None: someone will. ``grace``: so many seconds what is in flight has when
+    the crawl is to end.
     """
 
     def __init__(
@@ -51,6 +59,7 @@ class Member:
         is_supervised: Callable[[], Awaitable[bool]] | None = None,
         limits: Limits | None = None,
         events: Events | None = None,
+        grace: float = GRACE_SECONDS,
     ) -> None:
         self.worker = worker
         self._frontier = frontier
@@ -62,6 +71,8 @@ class Member:
         self._limits = limits or Limits()
         self._started = clock.time()
         self._events = events
+        self._grace = grace
+        self._patience: asyncio.TimerHandle | None = None
         self._drained = False
         self._called = asyncio.Event()
 
@@ -75,6 +86,8 @@ class Member:
             await self.worker.run()
         finally:
             attending.cancel()
+            if self._patience is not None:
+                self._patience.cancel()
             (failure,) = await asyncio.gather(attending, return_exceptions=True)
             self._tell("left")
         if isinstance(failure, Exception):
@@ -83,9 +96,12 @@ class Member:
         if await self._is_alone():
             await self._conclude()
 
-    def drain(self) -> None:
+    def drain(self, *, hurried: bool = False) -> None:
+        """``hurried``: what is in flight has only its time of grace."""
         self._drained = True
         self.worker.drain()
+        if hurried and self._patience is None:
+            self._patience = asyncio.get_running_loop().call_later(self._grace, self.stop)
 
     def stop(self) -> None:
         self._drained = True
@@ -108,14 +124,15 @@ class Member:
                 await self._attend()
         except Exception:
             # A worker that can't hear must not go on.
-            self.drain()
+            self.drain(hurried=True)
             raise
 
     async def _attend(self) -> None:
         await self._report()
-        state = (await self._ledger.facts()).get("state")
+        facts = await self._ledger.facts()
+        state = facts.get("state")
         if state == State.RUNNING and await self._heed_limits():
-            self.drain()
+            self.drain(hurried=True)
         elif state == State.RUNNING:
             self.worker.resume()
             if self._feeding is not None and not self._drained:
@@ -123,13 +140,14 @@ class Member:
         elif state == State.PAUSED:
             self.worker.pause()
         else:
-            self.drain()
+            self.drain(hurried=facts.get("reason") != INTERRUPTED)
 
     async def _report(self) -> None:
         report = self._stats.report(
             pid=os.getpid(),
             started=self._started,
             in_flight=self.worker.in_flight,
+            flying=self.worker.flying(_MOST_TOLD),
             held=self.worker.held,
             concurrency=self.worker.gauge.limit,
         )

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
+
+INTERRUPTED: Final = "interrupted"
+"""The reason of a crawl that a signal stops. Whoever sent it may send another, so pages in flight have all the time
+they need; for any other reason, only so much."""
 
 
 class State(StrEnum):

@@ -1,7 +1,9 @@
 """The Supervisor: one a crawl. Feeds the start URLs, watches the limits, drains the outbox, knows the end.
 
 The crew does the work: a worker in this process, or several processes (``crew.Processes``). Workers on other machines
-may take part; all of them, the crew included, hear from the ledger that the crawl is paused or to stop.
+may take part; all of them, the crew included, hear from the ledger that the crawl is paused or to stop, and give
+back what takes too long then. What is not in the ledger, that this process failed or hands the crawl on, only the crew
+is told, and only so long it is waited for.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from weft.engine.events import Events
 from weft.engine.gate import checked
 from weft.engine.intake import Intake
 from weft.engine.limits import Limits
-from weft.engine.member import is_at_work
+from weft.engine.member import GRACE_SECONDS, is_at_work
 from weft.engine.states import State
 from weft.engine.tasks import called
 from weft.errors import SpiderError, StartError, StoreError, WeftError
@@ -59,13 +61,15 @@ class Ending(msgspec.Struct, frozen=True):
 class Supervisor:
     """Runs one crawl to its end, or for as long as it is this one's turn (:meth:`hand_on`).
 
-    ``spent`` are the seconds that others before it had, of the time that the crawl may take.
+    ``spent`` are the seconds that others before it had, of the time that the crawl may take. ``grace`` are those that
+    the crew has for what is in flight.
     """
 
     def __init__(
         self, *, start: AsyncIterator[Request], crew: Crew, frontier: Frontier, ledger: Ledger, drain: Drain,
         limits: Limits, clock: Clock, feed: Feed | None = None, stay: bool = False,
         intake: Intake | None = None, events: Events | None = None, spent: float = 0.0,
+        grace: float = GRACE_SECONDS,
     ) -> None:  # fmt: skip
         self._start = start
         self._crew = crew
@@ -79,6 +83,8 @@ class Supervisor:
         self._intake = intake
         self._events = events
         self._spent = spent
+        self._grace = grace
+        self._patience: asyncio.TimerHandle | None = None
         self._told = ""
         self._called = asyncio.Event()
         self._stop_reason = self._failure = ""
@@ -132,6 +138,8 @@ class Supervisor:
     async def _wind_up(self, crew: asyncio.Task[None], tasks: list[asyncio.Task[None]]) -> None:
         """The outputs end of themselves, in order; the others have nothing more to do."""
         self._output_over.set()
+        if self._patience is not None:
+            self._patience.cancel()
         for task in (crew, *tasks[:-1]):
             task.cancel()
         await asyncio.gather(crew, *tasks, return_exceptions=True)
@@ -145,6 +153,7 @@ class Supervisor:
                 if (error := task.exception()) is not None:
                     self._failure = reason_of(error)
                     self.drain(self._failure)
+                    self._hurry()
                     await asyncio.wait([crew])
                     task.result()
         crew.result()
@@ -170,6 +179,11 @@ class Supervisor:
         self._handing_on = True
         self._let_in(False)
         self._crew.drain()
+        self._hurry()
+
+    def _hurry(self) -> None:
+        if self._patience is None:
+            self._patience = asyncio.get_running_loop().call_later(self._grace, self._crew.stop)
 
     def stop(self, reason: str) -> None:
         """Let the crew give back what is in flight."""

@@ -20,6 +20,7 @@ import asyncio
 import contextlib
 import heapq
 import inspect
+import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable
 
@@ -100,6 +101,10 @@ class Worker:
     def in_flight(self) -> int:
         return len(self._flying)
 
+    def flying(self, most: int) -> list[str]:
+        """URLs of what is in flight, the oldest first."""
+        return [self._held[lease_id].request.url for lease_id in itertools.islice(self._flying, most)]
+
     @property
     def held(self) -> int:
         return len(self._held)
@@ -137,6 +142,7 @@ class Worker:
         """Drain, and give back what is in flight."""
         self.drain()
         for lease_id, task in list(self._flying.items()):
+            self._stats.gave_back(self._held[lease_id].request.url)
             task.cancel()
             # A task that is cancelled before it has begun never runs, so it can't give its page back itself.
             visit = task.get_coro()

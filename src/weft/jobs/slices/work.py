@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -164,7 +165,8 @@ class Work:
                 note = part.store.ledger.note(state=State.STOPPING, reason=REVOKED)
                 stopping.append(asyncio.ensure_future(note))
 
-            async with self._telling(part.store), self._letting_go(part.store, part.member.drain, free=True):
+            let_go = functools.partial(part.member.drain, hurried=True)
+            async with self._telling(part.store), self._letting_go(part.store, let_go, free=True):
                 self._reins.stop = stop
                 if self._reins.is_called_off:
                     stop()
