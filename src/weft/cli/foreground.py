@@ -53,7 +53,9 @@ def _run_plan(plan: Plan, out: BinaryIO) -> int:
             wired(settings, name, say, fed=True) as wire,
             led(plan, spider, settings, depot, name, sinks, wire) as crawl,
         ):
-            view = view_for(spider.name, crawl.opened.store, functools.partial(command_at, depot), quiet=plan.as_json)
+            hint = functools.partial(command_at, depot)
+            shown = {"quiet": plan.as_json, "items_here": "-" in plan.outputs}
+            view = view_for(spider.name, crawl.opened.store, hint, **shown)
             return await _crawl(plan, crawl, view, out)
 
     return _run(crawl())

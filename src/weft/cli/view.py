@@ -151,10 +151,12 @@ class Silence(View):
         pass
 
 
-def view_for(name: str, store: Store, hint: Hint, *, quiet: bool) -> View:
+def view_for(name: str, store: Store, hint: Hint, *, quiet: bool, items_here: bool) -> View:
+    """``items_here``: items go to standard output."""
     if quiet:
         return Silence(name, store, hint)
-    if sys.stderr.isatty():
+    # A table that is drawn again and again, and lines between, would overwrite each other.
+    if sys.stderr.isatty() and not (items_here and sys.stdout.isatty()):
         from weft.cli.live import LiveView
 
         return LiveView(name, store, hint)

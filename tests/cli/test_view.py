@@ -1,0 +1,69 @@
+"""What a running crawl shows, and on which terminal."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from weft.cli.live import LiveView, slowest
+from weft.cli.view import View, view_for
+from weft.engine.stats import Report
+from weft.frontier.base import Rules
+from weft.frontier.depot import Store
+from weft.frontier.sqlite.depot import SqliteDepot
+from weft.model import Counts
+
+
+def hint(*words: str) -> str:
+    return " ".join(words)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> Store:
+    return await SqliteDepot(tmp_path).create("shop", Rules())
+
+
+@pytest.mark.parametrize(
+    ("out", "err", "items_here", "expected"),
+    [
+        (True, True, False, LiveView),
+        (False, True, True, LiveView),
+        (True, True, True, View),
+        (True, False, False, View),
+    ],
+)
+async def test_a_table_is_drawn_only_where_nothing_else_is_printed(
+    store: Store, monkeypatch: pytest.MonkeyPatch, out: bool, err: bool, items_here: bool, expected: type[View]
+) -> None:
+    monkeypatch.setattr(sys, "stdout", _stream(terminal=out))
+    monkeypatch.setattr(sys, "stderr", _stream(terminal=err))
+    assert type(view_for("shop", store, hint, quiet=False, items_here=items_here)) is expected
+    await store.frontier.close()
+
+
+def _stream(*, terminal: bool) -> io.StringIO:
+    stream = io.StringIO()
+    stream.isatty = lambda: terminal  # type: ignore[method-assign]
+    return stream
+
+
+async def test_no_markup_is_shown_whatever_is_said_meanwhile(store: Store) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    async with LiveView("shop", store, hint, console) as view:
+        view.show(Counts(done=7), [Report(slowest=[("a[bold].example", 0.5)])])
+        view.say("stopping [/]")
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert "stopping [/]" in shown
+    assert "a[bold].example 500 ms" in shown
+    assert shown.count("[bold") == shown.count("a[bold].example")
+    await store.frontier.close()
+
+
+def test_a_host_that_several_workers_ask_is_named_once() -> None:
+    reports = [Report(slowest=[("a", 0.5), ("b", 0.2)]), Report(slowest=[("a", 0.7), ("c", 0.1), ("d", 0.3)])]
+    assert slowest(reports) == [("a", 0.7), ("d", 0.3), ("b", 0.2)]
