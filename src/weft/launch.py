@@ -1,7 +1,7 @@
 """Starting and resuming crawls: what the command line, jobs and later the dashboard have in common.
 
 A crawl is named after its spider; arguments make it another crawl. Run again, a crawl that was cut
-short goes on; one that ended as it should starts anew.
+short goes on; one that ended as it should starts anew, unless it is to be resumed.
 """
 
 from __future__ import annotations
@@ -54,11 +54,12 @@ class Opened(msgspec.Struct, frozen=True):
     resumed: bool
     counts: Counts
     former: str = ""
-    """How the crawl before this one ended, where it was replaced."""
+    """How the crawl before this one ended, where it was replaced; or this one, where it had ended and is resumed."""
 
 
 async def open_crawl(depot: Depot, name: str, settings: Settings, *, fresh: bool, resume: bool) -> Opened:
-    """Open a crawl; make it new if it is not there, is to start again, or ended as it should.
+    """Open a crawl; make it new if it is not there, is to start again, or ended as it should and is not resumed. There
+    is nothing to do for one that finished, but for outputs that are new.
 
     A crawl that is replaced is only put aside: ``keep`` or ``restore`` of the depot decides.
 
@@ -85,10 +86,11 @@ async def open_crawl(depot: Depot, name: str, settings: Settings, *, fresh: bool
             raise WeftError(f"crawl {name!r} is {reason}; if that was cut short, move it again, or start with --fresh")
         # Of a crawl that ended without its supervisor, the outputs are still to be completed.
         unattended = facts.get("unattended") == "yes"
-        if not state.ended or unattended or (resume and state is State.LIMITED):
-            await _keep_pace(store, facts.get("pace", ""), settings.rules)
-            return Opened(store, facts.get("state") is not None, counts)
         former = state.value if state is State.FINISHED else reason or state.value
+        if not state.ended or unattended or resume:
+            await _keep_pace(store, facts.get("pace", ""), settings.rules)
+            ended = former if state.ended and not unattended else ""
+            return Opened(store, facts.get("state") is not None, counts, ended)
         await store.frontier.close()
         if settings.feed and counts.work:
             # What was taken from the feed is acknowledged, and would be lost.

@@ -21,7 +21,7 @@ from weft.drivers.urls import masked
 from weft.engine.member import Member
 from weft.engine.states import State
 from weft.engine.supervisor import Ending, Supervisor, reason_of
-from weft.errors import ConfigError, SpiderError, StartError
+from weft.errors import ConfigError, SpiderError, StartError, UsageError
 from weft.frontier.depot import Depot, Store, check_name
 from weft.launch import Opened
 from weft.sinks.base import Sink
@@ -52,6 +52,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
         :raises ConfigError: one of them can't be had.
         """
+        if self.fresh and self.resume:
+            raise UsageError("--fresh starts a crawl again, --resume goes on with it: give one of them")
         if self.crawl:
             check_name(self.crawl)
         spider = load_spider(self.file, self.spider_name)

@@ -159,6 +159,23 @@ def test_a_finished_crawl_starts_anew(project: Project) -> None:
         assert set(fetches(site.records()).values()) == {2}
 
 
+def test_a_finished_crawl_that_is_resumed_is_kept(project: Project) -> None:
+    with SiteProcess(Site(pages=20)) as site:
+        start = site.url + "p/0"
+        assert project.run(*CRAWL, START=start).returncode == 0
+        done = project.run(*CRAWL, "-o", "new.jsonl", "--resume", START=start)
+        assert done.returncode == 0, done.stderr
+        assert "crawl pages has finished, there is nothing to go on with" in done.stderr
+        assert set(fetches(site.records()).values()) == {1}
+    assert len(project.rows()) == len(project.rows("new.jsonl")) == 20
+
+
+def test_to_start_again_and_to_go_on_is_wrong_usage(project: Project) -> None:
+    both = project.run(*CRAWL, "--fresh", "--resume", START="http://127.77.0.9:9/")
+    assert both.returncode == 2, both.stderr
+    assert not (project.folder / ".weft").exists()
+
+
 def test_outputs_of_every_kind_at_once(project: Project) -> None:
     with SiteProcess(Site(pages=50)) as site:
         outputs = [word for name in ("a.jsonl", "b.csv", "c.parquet", "d.db", "e.json", "-") for word in ("-o", name)]

@@ -63,7 +63,7 @@ def crawl(
     frontier: FrontierUrl = "",
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Run the spider in FILE. A crawl that did not finish is resumed by the same command."""
+    """Run the spider in FILE. A crawl that was killed or stopped is resumed by the same command."""
     from weft.cli.conditions import parse_condition
     from weft.cli.foreground import Plan, run_plan
 

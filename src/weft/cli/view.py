@@ -56,7 +56,9 @@ class View:
     def opened(self, opened: Opened) -> None:
         counts = opened.counts
         self._last = (self._began, counts.done)
-        if opened.resumed:
+        if opened.resumed and opened.former == State.FINISHED and not counts.work:
+            self.say(f"crawl {self._name} has finished, there is nothing to go on with (--fresh starts again)")
+        elif opened.resumed:
             self.say(f"resuming crawl {self._name}: {counts.done:,} done, {counts.work:,} to do (--fresh starts again)")
         elif opened.former == State.FINISHED:
             self.say(f"{self._name}: the last crawl finished; starting anew")
