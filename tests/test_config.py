@@ -9,7 +9,7 @@ import pytest
 
 from weft import config
 from weft.config import Settings
-from weft.errors import ConfigError
+from weft.errors import ConfigError, UsageError
 from weft.frontier.base import Rules
 from weft.model import Pace
 
@@ -102,3 +102,29 @@ def test_what_the_frontier_has_to_know() -> None:
     assert settings.rules == Rules(
         order="lifo", pace=Pace(1.5, 3), probe=False, lease_seconds=90.0, max_pages=7, max_per_lane=5
     )
+
+
+@pytest.mark.parametrize(("text", "value"), [("no", False), ("off", False), ("0", False), ("Yes", True), ("on", True)])
+def test_yes_and_no(tmp_path: Path, text: str, value: bool) -> None:
+    assert config.load(None, {"robots": text}, folder=tmp_path, environment={}).robots is value
+    assert config.load(None, folder=tmp_path, environment={"WEFT_ROBOTS": text}).robots is value
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("robots", "never", "robots='never': say true or false"),
+        ("order", "random", "order='random': say one of fifo, lifo, priority"),
+        ("delay", "soon", "delay='soon'"),
+        ("dealy", "1", "did you mean 'delay'"),
+        ("concurrency", "0", "concurrency=0 is out of range: it must be at least 1"),
+    ],
+)
+def test_a_flag_that_is_wrong_is_wrong_usage_and_nothing_else_is(
+    tmp_path: Path, name: str, value: str, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        config.load(None, {name: value}, folder=tmp_path, environment={})
+    with pytest.raises(ConfigError, match=message) as caught:
+        config.load({name: value}, {"throttle": "yes"}, folder=tmp_path, environment={})
+    assert not isinstance(caught.value, UsageError)

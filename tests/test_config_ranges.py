@@ -52,5 +52,5 @@ def test_the_others_may_be_0() -> None:
 def test_a_command_says_so(weft: Weft) -> None:
     Path("shop.py").write_text(SPIDER)
     told = weft("crawl", "shop.py", "-s", "max_depth=-1")
-    assert told.code == 3
+    assert told.code == 2
     assert told.err == "weft: max_depth=-1 is out of range: it must be at least 0\n"

@@ -28,7 +28,7 @@ from weft.engine.robots import RobotsKeeper
 from weft.engine.stats import Stats
 from weft.engine.visit import Visitor
 from weft.engine.worker import Worker
-from weft.errors import ConfigError
+from weft.errors import ConfigError, UsageError
 from weft.fetch.base import Fetcher
 from weft.frontier.depot import Depot, Store
 from weft.policy.concurrency import Gauge
@@ -133,7 +133,7 @@ async def opened_bus(url: str) -> AsyncIterator[Bus]:
 def sink_for(target: str, crawl: str, stdout: BinaryIO | None = None) -> Sink:
     """The output that a target on the command line means, for a crawl of this name: a topic, a file, or ``-``.
 
-    :raises ConfigError: there is nothing of that kind.
+    :raises UsageError: there is nothing of that kind.
     :raises SinkError: the format needs a package that is not installed.
     """
     if not is_bus(target):
@@ -143,7 +143,7 @@ def sink_for(target: str, crawl: str, stdout: BinaryIO | None = None) -> Sink:
     try:
         url, topic = split_topic(target, f"items.{word(crawl)}")
     except ValueError as error:
-        raise ConfigError(f"the output {masked(target)}: {error}") from error
+        raise UsageError(f"the output {masked(target)}: {error}") from error
     return BusSink(f"{topic} on {masked(url)}", topic, crawl, lambda: open_bus(url))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from weft.errors import ConfigError
+from weft.errors import ConfigError, UsageError
 from weft.frontier.base import Order, Rules
 from weft.model import Pace
 from weft.version import __version__
@@ -29,6 +29,9 @@ _SECRET = ("frontier", "bus", "proxy", "headers")
 # Numbers are 0 or more, but for these.
 _ABOVE_0 = frozenset({"timeout", "connect_timeout", "read_timeout", "lease_seconds"})
 _LEAST = {"concurrency": 1, "max_body": 1}
+_FLAG = "-s"
+# Text that means yes or no, beside what msgspec takes for it: true, false, 1 and 0.
+_WORDS = {"yes": True, "on": True, "no": False, "off": False}
 # Tables of weft.toml that are not about a crawl, and are read by others.
 OTHER_TABLES = frozenset({"jobs"})
 
@@ -122,18 +125,26 @@ def load(
     """Settings from all sources.
 
     :raises ConfigError: names the source, the setting and what was expected.
+    :raises UsageError: likewise, if it is one of the ``flags`` that is wrong.
     """
     merged: dict[str, Any] = {}
+    unflagged: dict[str, Any] = {}
     file = folder / FILE
     for source, values in (
         ("the spider", spider or {}),
         (str(file), {name: value for name, value in read_file(file).items() if name not in OTHER_TABLES}),
         ("the environment", _from_environment(environment)),
-        ("-s", flags or {}),
+        (_FLAG, flags or {}),
     ):
+        unflagged = dict(merged)
         for name, value in values.items():
             merged[name] = _convert(source, name, value)
-    return Settings(**merged)
+    try:
+        return Settings(**merged)
+    except ConfigError as error:
+        # Settings that don't fit together: was it well before the flags came?
+        Settings(**unflagged)
+        raise UsageError(str(error)) from error
 
 
 def load_frontier(*, folder: Path = Path(), environment: Mapping[str, str] = os.environ) -> str:
@@ -186,13 +197,23 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _convert(source: str, name: str, value: Any) -> Any:
+    wrong = UsageError if source == _FLAG else ConfigError
     if name not in _TYPES:
         close = _closest(name)
-        raise ConfigError(f"{source}: there is no setting {name!r}" + (f"; did you mean {close!r}?" if close else ""))
+        raise wrong(f"{source}: there is no setting {name!r}" + (f"; did you mean {close!r}?" if close else ""))
     try:
         return converted(value, _TYPES[name])
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"{source}: {name}={value!r}: {error}") from error
+        raise wrong(f"{source}: {name}={value!r}: {_expected(_TYPES[name]) or error}") from error
+
+
+def _expected(kind: Any) -> str:
+    """What there is to choose from, where msgspec does not say it."""
+    if kind is bool:
+        return "say true or false"
+    if typing.get_origin(kind) is typing.Literal:
+        return f"say one of {', '.join(typing.get_args(kind))}"
+    return ""
 
 
 def converted(value: Any, expected: Any) -> Any:
@@ -200,6 +221,8 @@ def converted(value: Any, expected: Any) -> Any:
 
     :raises msgspec.MsgspecError: it can't be had from this.
     """
+    if isinstance(value, str) and expected is bool:
+        value = _WORDS.get(value.strip().lower(), value)
     if isinstance(value, str) and expected == tuple[str, ...]:
         value = [part.strip() for part in value.split(",") if part.strip()]
     if isinstance(value, str) and typing.get_origin(expected) is dict:

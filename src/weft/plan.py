@@ -50,6 +50,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def load(self) -> tuple[Spider, Settings, str]:
         """The spider, its settings, and the crawl's name.
 
+        :raises UsageError: what was asked for is wrong.
         :raises ConfigError: one of them can't be had.
         """
         if self.fresh and self.resume:
@@ -57,7 +58,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         if self.crawl:
             check_name(self.crawl)
         spider = load_spider(self.file, self.spider_name)
-        spider.set_args(self.arguments)
+        try:
+            spider.set_args(self.arguments)
+        except ConfigError as error:
+            raise UsageError(str(error)) from error
         settings = config.load(spider.settings, self.flags)
         return spider, settings, self.crawl or launch.crawl_id(spider, self.arguments)
 

@@ -86,7 +86,7 @@ def test_settings_count(weft: Weft, site: SiteProcess) -> None:
     Path("weft.toml").write_text('user_agent = "File/1"')
     assert ["User-Agent", "File/1"] in json.loads(weft("fetch", site.url + "odd/echo").out)["headers"]
     assert weft("fetch", site.url, "-s", "max_body=100").code == 1
-    assert weft("fetch", site.url, "-s", "nope=1").code == 3
+    assert weft("fetch", site.url, "-s", "nope=1").code == 2
     assert weft("fetch", site.url, "-s", "nope").code == 2
 
 

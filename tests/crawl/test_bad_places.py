@@ -42,10 +42,15 @@ def test_a_spider_that_can_not_be_loaded(project: Project, text: str, message: s
         (["crawl"], 2, "Missing argument"),
         (["crawl", "missing.py"], 3, "there is no spider file missing.py"),
         (["crawl", "spider.py", "-s", "delay"], 2, "write it as key=value"),
-        (["crawl", "spider.py", "-s", "delay=soon"], 3, "delay='soon'"),
-        (["crawl", "spider.py", "-o", "out.xyz"], 3, "out.xyz"),
-        (["crawl", "spider.py", "--fail-on", "nonsense"], 3, "write a comparison"),
-        (["crawl", "spider.py", "-s", "timeout=100"], 3, "must be shorter than lease_seconds"),
+        (["crawl", "spider.py", "-s", "delay=soon"], 2, "delay='soon'"),
+        (["crawl", "spider.py", "-o", "out.xyz"], 2, "out.xyz"),
+        (["crawl", "spider.py", "-o", "a.jsonl", "-o", "a.jsonl"], 2, "is given twice"),
+        (["crawl", "spider.py", "--fail-on", "nonsense"], 2, "write a comparison"),
+        (["crawl", "spider.py", "--fail-on", "items>5%"], 2, "items is a number, not a share"),
+        (["crawl", "spider.py", "-s", "nope=1"], 2, "there is no setting 'nope'"),
+        (["crawl", "spider.py", "-s", "order=random"], 2, "order='random': say one of fifo, lifo, priority"),
+        (["crawl", "spider.py", "-s", "robots=never"], 2, "robots='never': say true or false"),
+        (["crawl", "spider.py", "-s", "timeout=100"], 2, "must be shorter than lease_seconds"),
         (["crawl", "spider.py", "--workers", "100000"], 2, "100000 is not in the range 1<=x<=256"),
         (["worker", "spider.py"], 4, "there is no crawl 'pages' here"),
     ],
@@ -55,6 +60,13 @@ def test_wrong_usage(project: Project, arguments: list[str], code: int, message:
     assert done.returncode == code, done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("line", ["delay = 'soon'", "nope = 1", "order = 'random'", "timeout = 100"])
+def test_the_same_in_the_configuration_file_is_no_wrong_usage(project: Project, line: str) -> None:
+    project.write("weft.toml", line)
+    done = project.run("crawl", "spider.py", "-s", "concurrency=2", START="http://127.0.0.1:9/")
+    assert done.returncode == 3, done.stderr
 
 
 def test_a_configuration_file_with_an_error(project: Project) -> None:

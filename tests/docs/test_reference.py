@@ -82,7 +82,7 @@ def test_there_are_no_other_commands() -> None:
 
 def test_every_exit_code_is_there() -> None:
     shown = rows(section(read("reference/command-line.md"), "## Exit codes"))
-    known = {0, exits.FAILED, 2, exits.CONFIG, exits.STORE, exits.BROKEN, 130, 143}
+    known = {0, exits.FAILED, exits.USAGE, exits.CONFIG, exits.STORE, exits.BROKEN, 130, 143}
     assert {int(code) for cell in shown for code in re.findall(r"\d+", cell)} == known
 
 

@@ -8,12 +8,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from weft.errors import ConfigError
+from weft.errors import UsageError
 from weft.model import Counts
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, "<": operator.lt,
 }  # fmt: skip
+# What can be said in percent.
+_RATES = ("error_rate",)
 _FORM = re.compile(r"\s*(\w+)\s*(>=|<=|==|!=|>|<)\s*(-?[\d.]+)(%?)\s*")
 
 
@@ -38,11 +40,13 @@ def numbers_of(counts: Counts, dead_kinds: dict[str, int]) -> dict[str, float]:
 
 
 def parse_condition(text: str) -> Condition:
-    """:raises ConfigError: it is not of that form."""
+    """:raises UsageError: it is not of that form."""
     found = _FORM.fullmatch(text)
     known = numbers_of(Counts(), {})
     if not found or found[1] not in known or found[3].count(".") > 1 or found[3] in ("-", ".", "-."):
-        raise ConfigError(
+        raise UsageError(
             f"--fail-on {text!r}: write a comparison such as 'error_rate>0.05'; known are {', '.join(known)}"
         )
+    if found[4] and found[1] not in _RATES:
+        raise UsageError(f"--fail-on {text!r}: {found[1]} is a number, not a share of something: leave the % out")
     return Condition(text, found[1], found[2], float(found[3]) / (100 if found[4] else 1))

@@ -19,7 +19,7 @@ from typing import Final
 
 from weft.engine.line import Aside, Line
 from weft.engine.tasks import called
-from weft.errors import ConfigError, SinkError
+from weft.errors import SinkError, UsageError
 from weft.frontier.base import Ledger, Outbox
 from weft.sinks.base import Sink
 
@@ -40,7 +40,7 @@ class Drain:
         names = [sink.name for sink in sinks]
         for name in names:
             if names.count(name) > 1:
-                raise ConfigError(f"the output {name} is given twice; leave one out")
+                raise UsageError(f"the output {name} is given twice; leave one out")
         self._lines = [Line(outbox, sink, ledger, owner) for sink in sinks]
 
     @property

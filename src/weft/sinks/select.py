@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from weft.errors import ConfigError
+from weft.errors import UsageError
 from weft.sinks.base import Sink
 from weft.sinks.csv import Csv
 from weft.sinks.json import Json
@@ -31,7 +31,7 @@ _BY_SUFFIX: Final[dict[str, Callable[[Path], Sink]]] = {
 def sink_for(target: str, stdout: BinaryIO | None = None) -> Sink:
     """``-`` is standard output (see there for ``stdout``), anything else a file whose ending says the format.
 
-    :raises ConfigError: the ending is not known.
+    :raises UsageError: the ending is not known.
     :raises SinkError: the format needs a package that is not installed.
     """
     if target == "-":
@@ -40,5 +40,5 @@ def sink_for(target: str, stdout: BinaryIO | None = None) -> Sink:
     make = _BY_SUFFIX.get(path.suffix.lower())
     if make is None:
         known = ", ".join(_BY_SUFFIX)
-        raise ConfigError(f"can't tell the format of the output {target!r}: use - or a name that ends in {known}")
+        raise UsageError(f"can't tell the format of the output {target!r}: use - or a name that ends in {known}")
     return make(path)
