@@ -147,3 +147,15 @@ def test_wrong_usage(weft: Weft) -> None:
     assert weft("why").code == 2
     assert weft("why", "no url").code == 2
     assert weft("why", f"{HOST}/").code == 4
+
+
+@pytest.mark.parametrize("path", ["/1", "/again"])
+def test_a_crawl_that_stands_still(weft: Weft, path: str) -> None:
+    make_crawl(state=State.PAUSED, reason="paused by the operator")
+    with supervised():
+        assert weft("why", HOST + path).out.endswith("the crawl is paused; go on with: weft resume shop\n")
+    make_crawl(state=State.STOPPING, reason="limit of 9 pages")
+    with supervised():
+        assert "the crawl is stopping (limit of 9 pages), and begins no page" in weft("why", HOST + path).out
+    make_crawl(state=State.LIMITED, reason="limit of 9 pages")
+    assert weft("why", HOST + path).out.endswith("(limited); go on with: weft crawl shop.py --resume\n")

@@ -12,6 +12,7 @@ from weft.cli.status_view import pace_of
 from weft.cli.tables import Screen
 from weft.cli.why_fate import Fate
 from weft.cli.words import ago, moment, number, print_json, size, span
+from weft.engine.states import State
 
 
 def show(found: Sequence[Fate], standing: Standing) -> None:
@@ -49,6 +50,7 @@ def _words(fate: Fate, standing: Standing) -> list[str]:
             return [
                 f": to be tried again at {moment(trace.due)}, after {number(trace.attempt, 'try', 'tries')}",
                 trace.reason,
+                *_standstill(standing),
             ]
         case "leased":
             return [f" by {trace.worker} until {moment(trace.due)}", _worker(trace.worker, standing)]
@@ -78,9 +80,20 @@ def _pending(fate: Fate, standing: Standing) -> list[str]:
             lines.append(f"held for {span(lane.wait)} more because: {lane.reason}")
     if trace.attempt:
         lines.append(f"{number(trace.attempt, 'try', 'tries')} so far")
+    return lines + _standstill(standing)
+
+
+def _standstill(standing: Standing) -> list[str]:
+    """That nothing is begun, whatever a lane's turn is, and what to do about it."""
     if not standing.alive:
-        lines.append(f"the crawl is not running ({standing.state}); go on with: {standing.command()}")
-    return lines
+        # Without --resume, a crawl that ended at a limit would start anew.
+        command = standing.command() + (" --resume" if standing.state == State.LIMITED else "")
+        return [f"the crawl is not running ({standing.state}); go on with: {command}"]
+    if standing.state == State.PAUSED:
+        return [f"the crawl is paused; go on with: {standing.words('resume', standing.name)}"]
+    if standing.state == State.STOPPING:
+        return [f"the crawl is stopping{standing.how}, and begins no page any more"]
+    return []
 
 
 def _worker(name: str, standing: Standing) -> str:
