@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.crawl.conftest import Project
+from tests.crawl.conftest import SPIDER, Project
 from weft.testing.site import Site, SiteProcess, fetches, gaps, overlaps
 
 
@@ -61,3 +61,12 @@ def test_a_second_supervisor_is_refused(project: Project) -> None:
         assert second.returncode == 1
         assert "is running already" in second.stderr
         assert "weft worker" in second.stderr
+
+
+def test_a_message_is_above_only_if_there_was_one(project: Project) -> None:
+    project.write("spider.py", SPIDER.replace("yield {", "os._exit(9)\n    yield {"))
+    with SiteProcess(Site(pages=3)) as site:
+        done = project.run("crawl", "spider.py", "--workers", "2", START=site.url + "p/0")
+    assert done.returncode == 1
+    assert "a worker process failed with exit code 9; something in the spider ended it" in done.stderr
+    assert "above" not in done.stderr

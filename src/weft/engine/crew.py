@@ -20,6 +20,8 @@ from weft.errors import WeftError
 _MOST_DEATHS = 10
 _SHORT_LIFE_SECONDS = 60.0
 _RESTART_SECONDS = 0.5
+# The exit codes that workers have of themselves. Before, they say why.
+_SPOKEN = range(1, 6)
 
 
 class Processes:
@@ -71,7 +73,8 @@ class Processes:
             if code == 0 or self._draining:
                 return
             if code > 0:
-                raise WeftError(f"a worker process failed with exit code {code}; its message is above")
+                why = "its message is above" if code in _SPOKEN else "something in the spider ended it"
+                raise WeftError(f"a worker process failed with exit code {code}; {why}")
             deaths = deaths + 1 if asyncio.get_running_loop().time() - began < _SHORT_LIFE_SECONDS else 1
             await asyncio.sleep(_RESTART_SECONDS)
         if not self._draining:
