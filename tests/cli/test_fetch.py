@@ -110,7 +110,14 @@ def test_a_scheme_is_not_needed(weft: Weft, site: SiteProcess) -> None:
 
 
 def test_wrong_usage(weft: Weft) -> None:
-    for words in ((), ("a", "b"), ("ftp://example.org/",), ("not a url",), ("curl --form a=b http://x.example/",)):
+    for words in (
+        (),
+        ("a", "b"),
+        ("ftp://example.org/",),
+        ("not a url",),
+        ("curl",),
+        ("curl --form a=b http://x.example/",),
+    ):
         told = weft("fetch", *words)
         assert told.code == 2, words
         assert told.out == ""

@@ -37,6 +37,26 @@ def test_a_curl_command(weft: Weft, site: SiteProcess) -> None:
         assert told.out == "True\n", told.err
 
 
+def test_code_behind_a_curl_command_is_not_lost(weft: Weft, site: SiteProcess) -> None:
+    told = weft("shell", "curl", site.url, "-c", "print(1)")
+    assert told.code == 2
+    assert "put -c CODE before it" in told.err
+
+
+@pytest.mark.parametrize(
+    ("link", "path"), [("/p/1", "p/1"), ("../p/2", "p/2"), ("./?page=2", "shop/?page=2"), ("?page=2", "shop/?page=2")]
+)
+def test_a_link_relative_to_the_page(weft: Weft, site: SiteProcess, link: str, path: str) -> None:
+    told = weft("shell", site.url + "shop/", "-c", f"print(fetch({link!r}).url)")
+    assert told.out == f"{site.url}{path}\n", told.err
+
+
+def test_without_a_page_nothing_is_relative(weft: Weft) -> None:
+    told = weft("shell", "-c", "fetch('/p/1')")
+    assert told.code == 1
+    assert "is no URL of the web" in told.err
+
+
 def test_code_that_raises(weft: Weft, site: SiteProcess) -> None:
     told = weft("shell", site.url, "-c", "def f(): 1/0\nf()")
     assert told.code == 1

@@ -53,7 +53,7 @@ def request_of(words: Sequence[str]) -> Request:
     from weft.cli.curl import parse_curl
 
     command = words[0] if len(words) == 1 else shlex.join(words)
-    if not re.match(r"curl\s", command.lstrip()):
+    if not re.match(r"curl(\s|$)", command.lstrip()):
         if len(words) != 1:
             raise typer.BadParameter(f"give one URL, or a curl command: {' '.join(words)!r:.80} is neither")
         return Request(url=given_url(command))

@@ -24,6 +24,9 @@ def shell(
     from weft.cli.one_request import request_of
     from weft.cli.shell_session import Session
 
+    if target[:1] == ["curl"] and not code and "-c" in target:
+        # Its cookie jar; but whoever copies a command out of a browser has none, and means our own.
+        raise typer.BadParameter("all that is behind the word curl is curl's: put -c CODE before it")
     request = request_of(target) if target else None
     with Session(config.load({}, pairs(settings, "-s"))) as session:
         if request is not None:

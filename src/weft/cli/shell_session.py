@@ -19,15 +19,18 @@ from weft.cli import one_response
 from weft.cli.one_request import fetch_following, url_of
 from weft.config import Settings
 from weft.model import Request
+from weft.model.url import join
 from weft.spider import Page, Spider
 
 T = TypeVar("T")
+
+_RELATIVE = ("/", "./", "../", "?")
 
 _BANNER = """
   page          the page: page.css("h1::text").get(), page.xpath("//h1"), page.links(), page.json(), page.text
   response      its response: response.status, response.headers, response.body
   request       its request
-  fetch(url)    fetches another one; page, response and request are then of that one
+  fetch(url)    fetches another one, also by /path; page, response and request are then of that one
   Spider, Page, Request
 """
 
@@ -58,17 +61,25 @@ class Session:
         self._loop.close()
 
     def fetch(self, target: str | Request) -> Page:
-        """Fetch a URL or a request; ``page``, ``response`` and ``request`` are of it from now on.
+        """Fetch a URL or a request; ``page``, ``response`` and ``request`` are of it from now on. A URL may be relative
+        to the page before: ``/path``, ``../path``, ``?query``.
 
         :raises ValueError: it is no URL.
         :raises FetchError: no response could be had.
         """
-        request = target if isinstance(target, Request) else Request(url=url_of(target))
+        request = target if isinstance(target, Request) else Request(url=self._url(target))
         response = self._wait(fetch_following(self._fetcher, request, self._settings, one_response.say_hop))
         one_response.say_status(response)
         page = Page(response)
         self.names.update(page=page, response=response, request=response.request)
         return page
+
+    def _url(self, target: str) -> str:
+        """Only what can't be a host is relative: ``shop/2`` may well be one."""
+        page = self.names["page"]
+        if isinstance(page, Page) and target.startswith(_RELATIVE):
+            target = join(page.url, target) or target
+        return url_of(target)
 
     def run(self, code: str) -> bool:
         """Run ``code`` with the names, as ``python -c`` does. False: it raised, and the traceback is shown."""
