@@ -130,13 +130,19 @@ async def opened_bus(url: str) -> AsyncIterator[Bus]:
                 await bus.close()
 
 
+# The folder of crawls, wherever it is: an output there may be the store of a crawl.
+_KEPT = (".weft", "crawls")
+
+
 def sink_for(target: str, crawl: str, stdout: BinaryIO | None = None) -> Sink:
     """The output that a target on the command line means, for a crawl of this name: a topic, a file, or ``-``.
 
-    :raises UsageError: there is nothing of that kind.
+    :raises UsageError: there is nothing of that kind, or crawls are kept there.
     :raises SinkError: the format needs a package that is not installed.
     """
     if not is_bus(target):
+        if Path(target).expanduser().resolve().parts[-3:-1] == _KEPT:
+            raise UsageError(f"the output {target}: crawls are kept there, write it elsewhere")
         return select.sink_for(target, stdout)
     from weft.sinks.bus import BusSink
 

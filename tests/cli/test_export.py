@@ -49,6 +49,20 @@ def test_what_can_not_be(weft: Weft) -> None:
     make_crawl()
     assert weft("export", "nope").code == 4
     told = weft("export", "-o", "a.xyz")
-    assert told.code == 3
+    assert told.code == 2
     assert "can't tell the format" in told.err
     assert weft("export", "-o", "shop.py/a.csv").code == 1
+    for twice in ("-", "a.csv"):
+        told = weft("export", "-o", twice, "-o", twice)
+        assert (told.code, told.out) == (2, "")
+        assert "is given twice" in told.err
+
+
+def test_the_store_of_a_crawl_is_no_output(weft: Weft) -> None:
+    make_crawl()
+    before = Path(".weft/crawls/shop.db").read_bytes()
+    for target in (".weft/crawls/shop.db", ".weft/crawls/../crawls/new.db"):
+        told = weft("export", "-o", target)
+        assert told.code == 2
+        assert "crawls are kept there" in told.err
+    assert Path(".weft/crawls/shop.db").read_bytes() == before

@@ -47,7 +47,9 @@ def export(
             name, remark = await choose(depot, crawl)
             if remark:
                 say(remark)
-            sinks = {assembly.shown(target): assembly.sink_for(target, name) for target in targets}
+            made = [assembly.sink_for(target, name) for target in targets]
+            drain.check_distinct(made)
+            sinks = {assembly.shown(target): sink for target, sink in zip(targets, made, strict=True)}
             async with opened(depot, name) as store:
                 if follow:
                     counts, code = await following.follow(store, sinks)

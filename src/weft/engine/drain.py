@@ -26,6 +26,14 @@ from weft.sinks.base import Sink
 INTERVAL_SECONDS: Final = 0.3
 
 
+def check_distinct(sinks: Sequence[Sink]) -> None:
+    """:raises UsageError: two of them are one and the same."""
+    names = [sink.name for sink in sinks]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"the output {name} is given twice; leave one out")
+
+
 class Drain:
     """Keeps outputs of one crawl up to date with its outbox.
 
@@ -37,10 +45,7 @@ class Drain:
     """
 
     def __init__(self, outbox: Outbox, sinks: Sequence[Sink], ledger: Ledger, owner: str) -> None:
-        names = [sink.name for sink in sinks]
-        for name in names:
-            if names.count(name) > 1:
-                raise UsageError(f"the output {name} is given twice; leave one out")
+        check_distinct(sinks)
         self._lines = [Line(outbox, sink, ledger, owner) for sink in sinks]
 
     @property
