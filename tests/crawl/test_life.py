@@ -251,6 +251,8 @@ def test_a_summary_as_json(project: Project) -> None:
         done = project.run("crawl", "spider.py", "--json", START=f"{site.url}p/0 {site.url}odd/status/404")
         summary = json.loads(done.stdout)
         assert summary["state"] == "finished"
+        assert (summary["crawl"], summary["outputs"]) == ("pages", [])
+        assert summary["seconds"] > 0
         assert (summary["done"], summary["items"], summary["dead"], summary["dead_kinds"]) == (10, 10, 1, {"http": 1})
 
 
@@ -397,6 +399,13 @@ def test_no_page_at_all(project: Project) -> None:
     assert done.returncode == 0
     assert "0 pages, 0 items, 1 dead" in done.stderr
     assert "no page could be had, the last: http://127.77.0.9:9/" in done.stderr
+
+
+def test_nothing_to_start_from(project: Project) -> None:
+    done = project.run(*CRAWL, START="")
+    assert done.returncode == 0
+    assert "finished. 0 pages" in done.stderr
+    assert "there was nothing to start from: give the spider start=" in done.stderr
 
 
 def test_a_start_that_was_interrupted_is_not_finished(project: Project) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import sys
+import time
 from collections.abc import Coroutine
 from typing import Any, BinaryIO
 
@@ -56,7 +57,7 @@ def _run_plan(plan: Plan, out: BinaryIO) -> int:
             hint = functools.partial(command_at, depot)
             shown = {"quiet": plan.as_json, "items_here": "-" in plan.outputs}
             view = view_for(spider.name, crawl.opened.store, hint, **shown)
-            return await _crawl(plan, crawl, view, out)
+            return await _crawl(plan, name, crawl, view, out)
 
     return _run(crawl())
 
@@ -77,7 +78,8 @@ def run_worker(plan: Plan, *, tied: bool) -> int:
     return _run(work())
 
 
-async def _crawl(plan: Plan, crawl: Led, view: View, out: BinaryIO) -> int:
+async def _crawl(plan: Plan, name: str, crawl: Led, view: View, out: BinaryIO) -> int:
+    began = time.monotonic()
     supervisor, store = crawl.supervisor, crawl.opened.store
     signals = Signals()
     view.opened(crawl.opened)
@@ -87,7 +89,8 @@ async def _crawl(plan: Plan, crawl: Led, view: View, out: BinaryIO) -> int:
     try:
         async with view:
             ending = await supervisor.run()
-        broken = await _conclude(plan, ending, store, view, out)
+        about = {"crawl": name, "seconds": round(time.monotonic() - began, 3)}
+        broken = await _conclude(plan, about, ending, store, view, out)
     finally:
         signals.deaf()
     if ending.state is State.STOPPED:
@@ -95,13 +98,16 @@ async def _crawl(plan: Plan, crawl: Led, view: View, out: BinaryIO) -> int:
     return BROKEN if broken else 0
 
 
-async def _conclude(plan: Plan, ending: Ending, store: Store, view: View, out: BinaryIO) -> list[str]:
-    """Say how it ended; returns the conditions that are met."""
+async def _conclude(
+    plan: Plan, about: dict[str, Any], ending: Ending, store: Store, view: View, out: BinaryIO
+) -> list[str]:
+    """Say how it ended; returns the conditions that are met. ``about`` goes before the numbers of the summary."""
     counts, kinds = await store.frontier.counts(), await store.inspector.dead_kinds()
     numbers = numbers_of(counts, kinds)
     broken = [condition.text for condition in plan.conditions if condition.met(numbers)]
     if plan.as_json:
-        summary = {**await summary_of(ending, store), "broken": broken}
+        outputs = [assembly.shown(target) for target in plan.outputs]
+        summary = {**about, **await summary_of(ending, store), "outputs": outputs, "broken": broken}
         stream = sys.stderr.buffer if "-" in plan.outputs else out
         stream.write(msgspec.json.encode(summary) + b"\n")
         stream.flush()

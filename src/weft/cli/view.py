@@ -127,6 +127,8 @@ class View:
         made = f"{number(counts.done, 'page')}, {number(counts.items, 'item')}, {counts.dead:,} dead"
         left = f"; {counts.work:,} left" if counts.work else ""
         self.say(f"{self._name}: {how}. {made} in {stopwatch(seconds)}{left}")
+        if ending.state is State.FINISHED and not (counts.done or counts.dead):
+            self.say("  there was nothing to start from: give the spider start=, sitemap= or @spider.start")
         if given_back:
             self.say(f"  in flight to the last, and given back: {named(given_back, len(given_back))}")
         if kinds:
