@@ -28,27 +28,16 @@ async def store(tmp_path: Path) -> Store:
 
 
 @pytest.mark.parametrize(
-    ("out", "err", "items_here", "expected"),
-    [
-        (True, True, False, LiveView),
-        (False, True, True, LiveView),
-        (True, True, True, View),
-        (True, False, False, View),
-    ],
+    ("terminal", "items_here", "expected"), [(True, False, LiveView), (True, True, View), (False, False, View)]
 )
 async def test_a_table_is_drawn_only_where_nothing_else_is_printed(
-    store: Store, monkeypatch: pytest.MonkeyPatch, out: bool, err: bool, items_here: bool, expected: type[View]
+    store: Store, monkeypatch: pytest.MonkeyPatch, terminal: bool, items_here: bool, expected: type[View]
 ) -> None:
-    monkeypatch.setattr(sys, "stdout", _stream(terminal=out))
-    monkeypatch.setattr(sys, "stderr", _stream(terminal=err))
-    assert type(view_for("shop", store, hint, quiet=False, items_here=items_here)) is expected
-    await store.frontier.close()
-
-
-def _stream(*, terminal: bool) -> io.StringIO:
     stream = io.StringIO()
     stream.isatty = lambda: terminal  # type: ignore[method-assign]
-    return stream
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert type(view_for("shop", store, hint, quiet=False, items_here=items_here)) is expected
+    await store.frontier.close()
 
 
 async def test_no_markup_is_shown_whatever_is_said_meanwhile(store: Store) -> None:

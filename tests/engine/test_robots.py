@@ -155,7 +155,7 @@ async def test_a_redirect_into_a_private_network_is_not_followed(
         return ["192.168.0.1" if name == "router.example" else "93.184.215.14"]
 
     monkeypatch.setattr(names, "addresses_of", addresses)
-    worker = keeper(Moved(200), memo, clock, PrivateNames(frozenset(), clock))
+    worker = keeper(Moved(200), memo, clock, PrivateNames(frozenset(), memo, clock))
     rules, _ = await worker.learn(ORIGIN)
     assert asked == [ORIGIN + "/robots.txt", target][: 1 + followed]
     assert worker.allows(rules, ORIGIN + "/page") is not followed

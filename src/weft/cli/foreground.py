@@ -55,7 +55,7 @@ def _run_plan(plan: Plan, out: BinaryIO) -> int:
             led(plan, spider, settings, depot, name, sinks, wire) as crawl,
         ):
             hint = functools.partial(command_at, depot)
-            shown = {"quiet": plan.as_json, "items_here": "-" in plan.outputs}
+            shown = {"quiet": plan.as_json, "items_here": "-" in plan.outputs and out.isatty()}
             view = view_for(spider.name, crawl.opened.store, hint, **shown)
             return await _crawl(plan, name, crawl, view, out)
 

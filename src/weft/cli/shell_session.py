@@ -19,7 +19,6 @@ from weft.cli import one_response
 from weft.cli.one_request import fetch_following, url_of
 from weft.config import Settings
 from weft.model import Request
-from weft.model.url import join
 from weft.spider import Page, Spider
 
 T = TypeVar("T")
@@ -78,7 +77,7 @@ class Session:
         """Only what can't be a host is relative: ``shop/2`` may well be one."""
         page = self.names["page"]
         if isinstance(page, Page) and target.startswith(_RELATIVE):
-            target = join(page.url, target) or target
+            target = page.urljoin(target) or target
         return url_of(target)
 
     def run(self, code: str) -> bool:

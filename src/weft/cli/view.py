@@ -156,11 +156,11 @@ class Silence(View):
 
 
 def view_for(name: str, store: Store, hint: Hint, *, quiet: bool, items_here: bool) -> View:
-    """``items_here``: items go to standard output."""
+    """``items_here``: items go to the terminal, too."""
     if quiet:
         return Silence(name, store, hint)
     # A table that is drawn again and again, and lines between, would overwrite each other.
-    if sys.stderr.isatty() and not (items_here and sys.stdout.isatty()):
+    if sys.stderr.isatty() and not items_here:
         from weft.cli.live import LiveView
 
         return LiveView(name, store, hint)
