@@ -100,6 +100,10 @@ class Crawling:
         finally:
             db.close()
 
+    def status(self, crawl: str = "pages") -> Any:
+        """What ``weft status`` says of it."""
+        return json.loads(self.workshop.weft("status", crawl, "--json").stdout)
+
     def leased(self, crawl: str = "pages") -> set[str]:
         """The pages that are in a worker's hands, by the store."""
         db = sqlite3.connect(self._file(crawl))

@@ -109,9 +109,9 @@ def test_arguments_and_settings(shop: Crawling) -> None:
 
 
 def test_a_limit_of_time_is_one_for_all_slices(shop: Crawling) -> None:
-    result = shop.crawl(settings={"max_seconds": 2.5, "concurrency": 1}, fresh=True).apply_async()
+    result = shop.crawl(settings={"max_seconds": 6, "delay": 0.2}, fresh=True).apply_async()
     summary = shop.get(result)
-    assert (summary["state"], summary["reason"]) == ("limited", "limit of 2.5 seconds")
+    assert (summary["state"], summary["reason"]) == ("limited", "limit of 6 seconds")
     assert number_of(shop, result) > 1
 
 
@@ -164,11 +164,12 @@ def test_it_is_called_off(shop: Crawling, terminate: bool) -> None:
 
 
 def test_a_person_runs_it_already(shop: Crawling) -> None:
-    """The job takes part in their crawl, and its result is theirs."""
-    shop.workshop.start("crawl", "pages.py", "--fresh", "-o", "out.jsonl")
-    shop.until_fetched(20)
+    """The job takes part in their crawl, and its result is theirs. The pace is such that it is not over before."""
+    shop.workshop.start("crawl", "pages.py", "--fresh", "-o", "out.jsonl", "-s", "delay=0.2")
+    shop.until_fetched(5)
     result = shop.crawl().apply_async()
-    until(lambda: slices(shop.worker), "the job takes part")
+    until(lambda: len(shop.status()["workers"]) == 2, "the job takes part")
+    assert shop.workshop.weft("rate", "pages", shop.site.url, "--delay", "0").returncode == 0
     assert numbers(shop.get(result)) == finished()
     assert shop.fetched() == shop.every_page_once
     assert shop.rows() == shop.every_page_once
