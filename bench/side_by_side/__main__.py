@@ -58,13 +58,27 @@ def main() -> None:
 
 def _told(runs: Iterator[Run]) -> Iterator[Run]:
     for run in runs:
-        what = f"FAILED: {run.failure}" if run.failure else f"{run.pages_per_second:,.0f} pages/s"
+        what = (
+            f"FAILED: {run.failure}" if run.failure else f"{run.pages_per_second:,.0f} pages/s, stolen {run.stolen} %"
+        )
         print(f"round {run.round}: {run.name}: {what}", flush=True)
         yield run
 
 
 def _show(pages: int, found: Sequence[Median]) -> None:
-    heads = ("", "pages/s", "slowest", "fastest", "CPU µs", "nginx µs", "Redis µs", "peak MB", "× Scrapy", "runs")
+    heads = (
+        "",
+        "pages/s",
+        "slowest",
+        "fastest",
+        "CPU µs",
+        "nginx µs",
+        "Redis µs",
+        "peak MB",
+        "stolen %",
+        "× Scrapy",
+        "runs",
+    )
     rows = [
         (
             each.name,
@@ -75,6 +89,7 @@ def _show(pages: int, found: Sequence[Median]) -> None:
             round(each.nginx_us),
             round(each.redis_us) or None,
             round(each.peak_mb),
+            each.stolen,
             each.ratio,
             each.rounds,
         )

@@ -1,10 +1,11 @@
-"""What is measured on."""
+"""What is measured on, and what of it others had meanwhile."""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
+import time
 from pathlib import Path
 
 import psutil
@@ -27,3 +28,20 @@ def _cpu() -> str:
         return str(re.findall(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())[0])
     except (OSError, IndexError):
         return platform.processor() or platform.machine()
+
+
+class Theft:
+    """What a virtual machine was kept from using meanwhile, as others on the same hardware had it; where Linux says so."""
+
+    def __init__(self) -> None:
+        self._began, self._stolen = time.monotonic(), _stolen()
+
+    @property
+    def percent(self) -> float:
+        """Of the time of all cores since this was made."""
+        seconds = (time.monotonic() - self._began) * (os.cpu_count() or 1)
+        return round((_stolen() - self._stolen) / seconds * 100, 1)
+
+
+def _stolen() -> float:
+    return float(getattr(psutil.cpu_times(), "steal", 0.0))

@@ -44,6 +44,7 @@ class Median(msgspec.Struct, frozen=True, kw_only=True):
     nginx_us: float
     redis_us: float
     peak_mb: float
+    stolen: float
     ratio: float | None
 
 
@@ -67,6 +68,7 @@ def _median(name: str, runs: list[Run], ratio: float | None) -> Median:
         nginx_us=statistics.median([run.nginx_us for run in runs]),
         redis_us=statistics.median([run.redis_us for run in runs]),
         peak_mb=statistics.median([run.peak_mb for run in runs]),
+        stolen=statistics.median([run.stolen for run in runs]),
         ratio=ratio,
     )
 

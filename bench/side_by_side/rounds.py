@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 from bench.side_by_side.contestants import Contestant
+from bench.side_by_side.machine import Theft
 from bench.side_by_side.measure import cpu_of, measure
 from bench.side_by_side.rows import problem
 from bench.side_by_side.site import Row, StaticSite
@@ -23,6 +24,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One crawl by one contestant. One that failed has a reason and no numbers: they would say nothing.
 
     CPU is in microseconds a page: the crawler's own, and beside it what nginx and Redis spent on serving it.
+    ``stolen`` is the percentage of the machine's time that other machines had meanwhile.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     nginx_us: float = 0.0
     redis_us: float = 0.0
     peak_mb: float = 0.0
+    stolen: float = 0.0
 
 
 def play(
@@ -70,7 +73,9 @@ def _crawl(contestant: Contestant, site: StaticSite, expected: set[Row], number:
         if redis:
             environment |= {"REDIS_URL": redis.url, "WEFT_FRONTIER": redis.url}
         nginx_before, redis_before = cpu_of(site.pid), cpu_of(redis.pid) if redis else 0.0
+        theft = Theft()
         taken = measure(contestant.command, folder, environment, limit)
+        stolen = theft.percent
         nginx, redis_cpu = cpu_of(site.pid) - nginx_before, (cpu_of(redis.pid) if redis else 0.0) - redis_before
         if taken.status != 0:
             words = (folder / "log.txt").read_text(errors="replace").strip().splitlines()
@@ -88,4 +93,5 @@ def _crawl(contestant: Contestant, site: StaticSite, expected: set[Row], number:
         nginx_us=round(nginx / pages * 1e6, 1),
         redis_us=round(redis_cpu / pages * 1e6, 1),
         peak_mb=round(taken.peak / 1e6, 1),
+        stolen=stolen,
     )
