@@ -31,7 +31,7 @@ def _cpu() -> str:
 
 
 class Theft:
-    """What a virtual machine was kept from using meanwhile, as others on the same hardware had it; where Linux says so."""
+    """What of a virtual machine's time others on the same hardware had meanwhile; where Linux says so."""
 
     def __init__(self) -> None:
         self._began, self._stolen = time.monotonic(), _stolen()
