@@ -17,7 +17,7 @@ from weft.frontier.moving import Mover
 
 
 def is_name(crawl: str) -> bool:
-    """Whether a crawl can be called so: as spiders are, so that the name is that of a file, and of no other folder."""
+    """Whether a crawl, and so a spider, can be called so: the name is that of a file, and of no other folder."""
     return bool(crawl) and all(part.isalnum() or part in "-_." for part in crawl) and not crawl.startswith(".")
 
 

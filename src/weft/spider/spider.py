@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from weft.errors import ConfigError, SpiderError, StartError
+from weft.frontier.depot import is_name
 from weft.model import Request, Response
 from weft.spider.faults import BY_USERS, frames_of, line_of, message_of, reraise_own_cancel
 from weft.spider.page import Page
@@ -58,7 +59,7 @@ class Spider:
         args: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
-        if not name or not all(part.isalnum() or part in "-_." for part in name) or name.startswith("."):
+        if not is_name(name):
             raise SpiderError(f"a spider's name is made of letters, digits, '-', '_' and '.': {name!r} is not")
         self.name = name
         self.file: Path | None = None
