@@ -7,9 +7,9 @@ short goes on; one that ended as it should starts anew, unless it is to be resum
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import xxhash
@@ -21,6 +21,7 @@ from weft.engine.crew import Processes
 from weft.engine.drain import Drain
 from weft.engine.states import State
 from weft.engine.supervisor import Crew, Supervisor
+from weft.engine.tasks import in_batches
 from weft.errors import StoreError, WeftError
 from weft.fetch.base import Fetcher
 from weft.frontier.base import Rules
@@ -31,13 +32,15 @@ from weft.sinks.base import Sink
 from weft.spider import Spider
 from weft.wire import Wire
 
+T = TypeVar("T")
+
 FOLDER = Path(".weft")
 # How the reason begins of a crawl that was carried to another depot.
 MOVED = "moved to "
 # And of one that is not whole yet.
 MOVING = "being moved here from "
-# So many start requests are looked at for their hosts before the crawl begins.
-_LOOKED_AT, _LOOKED_SECONDS = 1000, 0.5
+# So many start requests are put at once, or after so long what there is; the first are looked at for their hosts.
+_SEED_BATCH, _SEED_SECONDS = 1000, 0.5
 
 
 def crawl_id(spider: Spider, given: dict[str, str]) -> str:
@@ -122,27 +125,21 @@ async def start_hosts(store: Store) -> frozenset[str]:
     return frozenset((await store.ledger.facts()).get("start_hosts", "").split())
 
 
-async def start_of(spider: Spider, store: Store) -> tuple[frozenset[str], AsyncIterator[Request]]:
-    """:func:`start_hosts`, found among the first of the start requests; and all of these."""
-    stream = spider.start_requests()
+async def start_of(spider: Spider, store: Store) -> tuple[frozenset[str], AsyncIterator[Sequence[Request]]]:
+    """:func:`start_hosts`, found among the first of the start requests; and all of these, in batches."""
+    stream = in_batches(spider.start_requests(), _SEED_BATCH, _SEED_SECONDS)
     if (await store.ledger.facts()).get("seeded") == "yes":
         return await start_hosts(store), stream
-    first: list[Request] = []
-    began = time.monotonic()
-    async for request in stream:
-        first.append(request)
-        if len(first) == _LOOKED_AT or time.monotonic() - began > _LOOKED_SECONDS:
-            break
+    first: list[Request] = await anext(stream, [])
     hosts = frozenset(host_of(request.url) for request in first)
     await store.ledger.note(start_hosts=" ".join(sorted(hosts)))
     return hosts, _chained(first, stream)
 
 
-async def _chained(first: Sequence[Request], rest: AsyncIterator[Request]) -> AsyncIterator[Request]:
-    for request in first:
-        yield request
-    async for request in rest:
-        yield request
+async def _chained(first: T, rest: AsyncIterator[T]) -> AsyncIterator[T]:
+    yield first
+    async for each in rest:
+        yield each
 
 
 async def supervisor_for(

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from tests.cli.conftest import Weft
+from weft.cli.app import app_for
 
 COMMANDS = [
     "new", "crawl", "worker", "status", "top", "why", "push", "pause", "resume", "stop", "rate", "retry", "export",
@@ -26,6 +27,14 @@ def test_every_command_explains_itself(weft: Weft) -> None:
         told = weft(command, "--help")
         assert told.code == 0
         assert told.out.startswith(f"Usage: weft {command} ")
+
+
+def test_only_the_command_that_is_asked_for_is_made() -> None:
+    assert [command.name for command in app_for("crawl").registered_commands] == ["crawl"]
+    assert not app_for("crawl").registered_groups
+    assert [group.name for group in app_for("jobs").registered_groups] == ["jobs"]
+    for asked in ("", "--help", "spin"):
+        assert len(app_for(asked).registered_commands) + len(app_for(asked).registered_groups) == len(COMMANDS)
 
 
 def test_commands_import_what_they_need_when_they_run() -> None:

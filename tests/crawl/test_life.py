@@ -432,6 +432,23 @@ async def start():
         assert len(project.rows()) == 6
 
 
+def test_a_start_function_that_pauses_holds_nothing_up(project: Project) -> None:
+    pausing = """
+@spider.start
+async def start():
+    import asyncio
+    yield f"{os.environ['FIRST']}p/0"
+    yield f"{os.environ['FIRST']}p/1"
+    await asyncio.sleep(3600)
+"""
+    project.write("spider.py", SPIDER.replace("yield page.follow_all", "page.follow_all") + pausing)
+    with SiteProcess(Site(pages=10)) as site:
+        done = project.run(*CRAWL, "--limit", "2", START="", FIRST=site.url)
+        assert done.returncode == 0, done.stderr
+        assert "ended at its limit of 2 pages" in done.stderr
+        assert len(project.rows()) == 2
+
+
 @pytest.mark.parametrize("urls", [1, 2500])
 def test_a_start_function_that_raises(project: Project, urls: int) -> None:
     """Before the crawl has begun, and amid it."""

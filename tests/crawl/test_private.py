@@ -53,7 +53,7 @@ def follow(page: Page) -> Iterator[Sequence[Request]]:
 
 @pytest.mark.parametrize("host", [SECOND, NAMED])
 async def test_a_start_url_that_comes_late(tmp_path: Path, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "_LOOKED_AT", 1)
+    monkeypatch.setattr(launch, "_SEED_BATCH", 1)
     async with serve(Site(pages=40, hosts=2)) as site:
         spider = Spider("late")
         spider.page(follow)

@@ -35,7 +35,7 @@ from tests.docs.blocks import (
     weft_words,
 )
 from weft import config
-from weft.cli.app import app
+from weft.cli.app import app_for
 from weft.cli.options import pairs
 from weft.jobs.settings import JobSettings
 from weft.spider.load import load_spider
@@ -111,7 +111,7 @@ def _parse(words: list[str]) -> None:
 
 @functools.cache
 def _group() -> Any:
-    return typer.main.get_command(app)
+    return typer.main.get_command(app_for())
 
 
 def _crawl(block: Block, folder: Path, site: str) -> None:

@@ -15,7 +15,7 @@ import weft
 from tests.docs.blocks import ROOT, prose
 from weft import Failure, Page, Request, Response, Selection, Spider, errors
 from weft.cli import exits
-from weft.cli.app import app
+from weft.cli.app import app_for
 from weft.cli.conditions import numbers_of
 from weft.config import Settings
 from weft.model import Counts
@@ -23,7 +23,7 @@ from weft.sinks.select import _BY_SUFFIX
 from weft.testing.crawls import crawl
 from weft.testing.site import Site, serve
 
-GROUP: Any = typer.main.get_command(app)
+GROUP: Any = typer.main.get_command(app_for())
 COMMANDS: dict[str, Any] = {
     f"{name} {inner}".strip(): each
     for name, command in GROUP.commands.items()

@@ -62,6 +62,11 @@ class Start:
             yield request
 
 
+async def singly(requests: AsyncIterator[Request]) -> AsyncIterator[list[Request]]:
+    async for request in requests:
+        yield [request]
+
+
 def supervisor_of(
     store: Store,
     start: Start,
@@ -75,7 +80,7 @@ def supervisor_of(
     grace: float = 60.0,
 ) -> Supervisor:
     return Supervisor(
-        start=start.stream(),
+        start=singly(start.stream()),
         crew=crew or member_of(store, feed=None, stay=stay),
         frontier=store.frontier,
         ledger=store.ledger,
@@ -123,7 +128,7 @@ async def test_an_operator_stops_a_crawl_with_work_left(store: Store) -> None:
 
 
 async def test_nothing_is_seeded_while_it_is_paused_and_then_it_goes_on(store: Store) -> None:
-    start = Start(requests(2), then=requests(2, first=2))
+    start = Start([], then=requests(4))
     running = asyncio.create_task(supervisor_of(store, start).run())
     await stated(store, State.RUNNING)
     await store.ledger.note(state=State.PAUSED)
@@ -204,6 +209,7 @@ class Lingering:
     def __init__(self) -> None:
         self.drained = asyncio.Event()
         self.over = asyncio.Event()
+        self.called = 0
 
     async def run(self) -> None:
         await self.over.wait()
@@ -215,7 +221,17 @@ class Lingering:
         self.over.set()
 
     def heed(self) -> None:
-        pass
+        self.called += 1
+
+
+async def test_the_crew_hears_of_each_batch_of_start_requests(store: Store) -> None:
+    """Or else it would look for them only when its time to look has come."""
+    crew = Lingering()
+    running = asyncio.create_task(supervisor_of(store, Start(requests(3)), crew=crew).run())
+    await counted(store, Counts(pending=3))
+    crew.over.set()
+    await ending_of(running)
+    assert crew.called == 3
 
 
 async def test_a_crew_that_lingers_does_not_keep_a_crawl_that_is_handed_on(store: Store) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.engine.test_drain import MemorySink
 from tests.engine.test_member import RULES, attentive, counted, member_of, requests
-from tests.engine.test_supervisor import Start, ending_of, stated, supervisor_of, watchful
+from tests.engine.test_supervisor import Start, ending_of, singly, stated, supervisor_of, watchful
 from weft.clock import SystemClock
 from weft.engine.drain import Drain
 from weft.engine.limits import Limits
@@ -114,7 +114,7 @@ async def test_the_time_that_others_had_counts(store: Store) -> None:
     await store.ledger.note(seeded="yes")
     await store.frontier.put(requests(1))
     supervisor = Supervisor(
-        start=Start([]).stream(),
+        start=singly(Start([]).stream()),
         crew=member_of(store, stay=True),
         frontier=store.frontier,
         ledger=store.ledger,

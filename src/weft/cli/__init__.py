@@ -6,6 +6,8 @@ answers at once.
 
 from __future__ import annotations
 
+import sys
+
 
 def main() -> None:
     """The entry point of the ``weft`` command."""
@@ -22,6 +24,6 @@ def run() -> int:
 
 
 def _command() -> None:
-    from weft.cli.app import app
+    from weft.cli.app import app_for
 
-    app(prog_name="weft")
+    app_for(*sys.argv[1:2])(prog_name="weft")

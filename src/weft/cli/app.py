@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 import typer
 
 from weft.cli import (
@@ -31,13 +34,53 @@ from weft.cli import (
 from weft.cli.targets import CurlCommand
 from weft.version import __version__
 
-app = typer.Typer(
-    help="Weft crawls the web: one spider file, from a laptop to a fleet.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
+_COMMANDS: Final[dict[str, Callable[..., None] | typer.Typer]] = {
+    "new": new.new,
+    "crawl": crawl.crawl,
+    "worker": worker.worker,
+    "status": status.status,
+    "top": top.top,
+    "why": why.why,
+    "push": push.push,
+    "pause": pause.pause,
+    "resume": resume.resume,
+    "stop": stop.stop,
+    "rate": rate.rate,
+    "retry": retry.retry,
+    "export": export.export,
+    "move": move.move,
+    "shell": shell.shell,
+    "fetch": fetch.fetch,
+    "demo": demo.demo,
+    "bus": bus.bus,
+    "jobs": jobs.jobs,
+    "schedule": schedule.schedule,
+    "up": up.up,
+    "down": down.down,
+}
+_LIKE_CURL: Final = frozenset({"shell", "fetch"})
+
+
+def app_for(asked: str = "") -> typer.Typer:
+    """The command that is asked for; all of them where there is no such one.
+
+    Alone, as typer takes a millisecond or two to make each, and a crawl is to begin at once.
+    """
+    app = typer.Typer(
+        help="Weft crawls the web: one spider file, from a laptop to a fleet.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_options)
+    for name in [asked] if asked in _COMMANDS else _COMMANDS:
+        command = _COMMANDS[name]
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name, cls=CurlCommand if name in _LIKE_CURL else None)(command)
+    return app
 
 
 def _version(wanted: bool) -> None:
@@ -46,32 +89,7 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
     pass
-
-
-app.command("new")(new.new)
-app.command("crawl")(crawl.crawl)
-app.command("worker")(worker.worker)
-app.command("status")(status.status)
-app.command("top")(top.top)
-app.command("why")(why.why)
-app.command("push")(push.push)
-app.command("pause")(pause.pause)
-app.command("resume")(resume.resume)
-app.command("stop")(stop.stop)
-app.command("rate")(rate.rate)
-app.command("retry")(retry.retry)
-app.command("export")(export.export)
-app.command("move")(move.move)
-app.command("shell", cls=CurlCommand)(shell.shell)
-app.command("fetch", cls=CurlCommand)(fetch.fetch)
-app.command("demo")(demo.demo)
-app.add_typer(bus.bus, name="bus")
-app.add_typer(jobs.jobs, name="jobs")
-app.add_typer(schedule.schedule, name="schedule")
-app.command("up")(up.up)
-app.command("down")(down.down)

@@ -108,7 +108,7 @@ class Member:
         self.worker.stop()
 
     def heed(self) -> None:
-        """Look at once what is asked of all."""
+        """Look at once what is asked of all, and whether there is work."""
         self._called.set()
 
     def _tell(self, what: str) -> None:

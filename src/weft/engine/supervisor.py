@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -28,8 +28,6 @@ from weft.errors import SpiderError, StartError, StoreError, WeftError
 from weft.frontier.base import Feed, Frontier, Ledger
 from weft.model import Request
 
-_SEED_BATCH = 1000
-_SEED_SECONDS = 0.5
 _WATCH_SECONDS = 0.5
 _LINGER_SECONDS = 0.2
 HANDED_ON = "handed on"
@@ -48,7 +46,7 @@ class Crew(Protocol):
         """Give back what is in flight, too."""
 
     def heed(self) -> None:
-        """Look at once what is asked of all."""
+        """Look at once what is asked of all, and whether there is work."""
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -61,12 +59,12 @@ class Ending(msgspec.Struct, frozen=True):
 class Supervisor:
     """Runs one crawl to its end, or for as long as it is this one's turn (:meth:`hand_on`).
 
-    ``spent`` are the seconds that others before it had, of the time that the crawl may take. ``grace`` are those that
-    the crew has for what is in flight.
+    ``start`` are its first requests, in batches that are put as they come. ``spent`` are the seconds that others before
+    it had, of the time that the crawl may take. ``grace`` are those that the crew has for what is in flight.
     """
 
     def __init__(
-        self, *, start: AsyncIterator[Request], crew: Crew, frontier: Frontier, ledger: Ledger, drain: Drain,
+        self, *, start: AsyncIterator[Sequence[Request]], crew: Crew, frontier: Frontier, ledger: Ledger, drain: Drain,
         limits: Limits, clock: Clock, feed: Feed | None = None, stay: bool = False,
         intake: Intake | None = None, events: Events | None = None, spent: float = 0.0,
         grace: float = GRACE_SECONDS,
@@ -217,27 +215,14 @@ class Supervisor:
             self._intake.seeding = False
 
     async def _put_start(self) -> None:
-        batch: list[Request] = []
-        put = self._clock.monotonic()
-        try:
-            async for request in self._start:
-                try:
-                    batch.append(checked(msgspec.structs.replace(request, start=True)))
-                except ValueError as error:
-                    raise SpiderError(f"the spider starts with {error}") from error
-                if len(batch) >= _SEED_BATCH or self._clock.monotonic() - put > _SEED_SECONDS:
-                    await self._put(batch)
-                    batch, put = [], self._clock.monotonic()
-        except StartError:
-            # It may have them from where they can't be had twice.
-            await self._put(batch)
-            raise
-        await self._put(batch)
-
-    async def _put(self, batch: list[Request]) -> None:
-        """Not while the crawl is paused."""
-        await self._going.wait()
-        await self._frontier.put(batch)
+        async for batch in self._start:
+            try:
+                requests = [checked(msgspec.structs.replace(request, start=True)) for request in batch]
+            except ValueError as error:
+                raise SpiderError(f"the spider starts with {error}") from error
+            await self._going.wait()  # not while the crawl is paused
+            await self._frontier.put(requests)
+            self._crew.heed()
 
     async def _watch(self) -> None:
         began = self._clock.monotonic()

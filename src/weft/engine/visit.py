@@ -241,9 +241,19 @@ class _Visit:
         self.touched: float | None = None
         self.response: Response | None = None
 
-    def done(self, response: Response | None = None, **fields: Any) -> Done:
+    def done(
+        self,
+        response: Response | None = None,
+        *,
+        children: tuple[Request, ...] = (),
+        items: tuple[bytes, ...] = (),
+        note: str = "",
+    ) -> Done:
         status, size = (response.status, len(response.body)) if response is not None else (0, 0)
-        return Done(lease=self.lease, touched=self.touched, pace=self.pace, status=status, size=size, **fields)
+        return Done(
+            lease=self.lease, touched=self.touched, pace=self.pace, children=children, items=items, status=status,
+            size=size, note=note,
+        )  # fmt: skip
 
     def retry(self, **fields: Any) -> Retry:
         return Retry(lease=self.lease, touched=self.touched, pace=self.pace, **fields)

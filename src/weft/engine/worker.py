@@ -6,7 +6,7 @@
 milliseconds, they are looked at whenever a visit ends as well. *Ready* is the buffer, and the one
 place for backpressure: leasing stops while it is full. *In flight* are visits, each a task, as many
 as the gauge allows. Outcomes gather while the previous batch is being settled, so batches grow with
-the load.
+the load; they gather longer while there is other work at hand, and no lane has to wait for its turn.
 
 A worker that is told to pause leases nothing more, gives back what it has not begun, and waits to be told
 to resume. One that is told to drain leases nothing more, gives back what it has not begun, and ends when
@@ -38,9 +38,16 @@ from weft.policy.concurrency import Gauge
 # Leases asked for at once, and held until they are due at most.
 _BATCH = 256
 _MOST_WAITING = 4096
-# Outcomes linger this long for company, unless there are enough.
+# Outcomes linger this long for company, unless there are enough. Where nothing waits for them they linger so many
+# times, unless there are plenty, or they bring so much: a transaction takes half a millisecond beside what is in it.
 _LINGER_SECONDS = 0.01
 _ENOUGH = 64
+_LINGERS = 5
+_PLENTY = 256
+_PLENTY_BYTES = 256 * 1024
+_LINK_BYTES = 256
+# A lane that had to wait in the last few seconds will again.
+_HURRIED_SECONDS = 5.0
 # How often a worker looks for work that others made; shorter than the time leases are handed out ahead.
 _POLL_SECONDS = 0.05
 # How often it looks whether the crawl is over while it is paused.
@@ -89,6 +96,8 @@ class Worker:
         self._resting: dict[str, float] = {}
         self._error: StoreError | None = None
         self._outcomes: list[Outcome] = []
+        self._outcome_bytes = 0
+        self._hurried_until = 0.0
         self._hungry = asyncio.Event()
         self._more = False
         self._settleable = asyncio.Event()
@@ -133,10 +142,9 @@ class Worker:
             self._give_back()
 
     def resume(self) -> None:
-        """Go on after :meth:`pause`."""
-        if self._paused:
-            self._paused = False
-            self._hungry.set()
+        """Go on, after :meth:`pause` or as before; in any case look for work that others made."""
+        self._paused = False
+        self._hungry.set()
 
     def stop(self) -> None:
         """Drain, and give back what is in flight."""
@@ -172,6 +180,8 @@ class Worker:
             self._more = len(leases) == room > 0
             for lease in leases:
                 self._accept(lease, asked)
+            if self._waiting:
+                self._hurried_until = asked + _HURRIED_SECONDS
             self._launch()
             self._set_alarm()
             if not leases and not self._held and await self.is_over():
@@ -219,7 +229,7 @@ class Worker:
                 self._ended(Retry(lease=lease, counted=False))
                 continue
             self._flying[lease.id] = self._loop.create_task(self._fly(lease))
-        if self._more and len(self._ready) < self.gauge.limit:
+        if self._more and len(self._ready) <= self.gauge.limit // 2:
             self._hungry.set()
 
     async def _fly(self, lease: Lease) -> None:
@@ -253,22 +263,40 @@ class Worker:
     def _ended(self, outcome: Outcome) -> None:
         self._outcomes.append(outcome)
         self._settleable.set()
-        if len(self._outcomes) >= _ENOUGH:
+        if not isinstance(outcome, Retry):
+            self._outcome_bytes += len(outcome.children) * _LINK_BYTES + sum(map(len, outcome.items))
+        if len(self._outcomes) >= _ENOUGH and (self._is_hurried or self._has_plenty):
             self._enough.set()
+
+    @property
+    def _is_hurried(self) -> bool:
+        """Whether what has ended should be settled soon: nothing is left to begin, or its lane waits for it."""
+        return not (self._ready or self._more) or self._clock.monotonic() < self._hurried_until
+
+    @property
+    def _has_plenty(self) -> bool:
+        return len(self._outcomes) >= _PLENTY or self._outcome_bytes >= _PLENTY_BYTES
 
     async def _settle_loop(self) -> None:
         while True:
             await self._settleable.wait()
-            if len(self._outcomes) < _ENOUGH and self._flying:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_LINGER_SECONDS):
-                        await self._enough.wait()
+            await self._gather()
             self._settleable.clear()
             self._enough.clear()
-            outcomes, self._outcomes = self._outcomes, []
+            outcomes, self._outcomes, self._outcome_bytes = self._outcomes, [], 0
             if outcomes:
                 await self._settle(outcomes)
                 self._hungry.set()
+
+    async def _gather(self) -> None:
+        for _ in range(_LINGERS):
+            if self._enough.is_set() or not (self._flying or self._ready):
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LINGER_SECONDS):
+                    await self._enough.wait()
+            if self._is_hurried:
+                return
 
     async def _settle(self, outcomes: list[Outcome]) -> None:
         lost = await self._frontier.settle(outcomes)

@@ -14,9 +14,9 @@ the background until the host answers or the total timeout ends it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from time import monotonic
-from typing import TYPE_CHECKING, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from pyreqwest.exceptions import PyreqwestError
 
@@ -94,9 +94,12 @@ class HttpFetcher:
             proxy=proxy,
         )
 
-    async def fetch(self, request: Request, *, first: int | None = None) -> Response:
+    def fetch(self, request: Request, *, first: int | None = None) -> Coroutine[Any, Any, Response]:
         if self._plain is not None and (place := self._plain.place_of(request)) is not None:
-            return await self._plain.fetch(request, place, first)
+            return self._plain.fetch(request, place, first)
+        return self._fetch(request, first)
+
+    async def _fetch(self, request: Request, first: int | None) -> Response:
         started = monotonic()
         cut = False
         try:

@@ -117,20 +117,17 @@ class Reading:
             head = raw.decode()
         except UnicodeDecodeError:
             head = "\n".join(map(_decoded, raw.split(b"\n")))
-        head = head.replace("\r\n", "\n").removesuffix("\r")
-        if "\n " in head or "\n\t" in head:
-            head = _unfold(" ", head)
-        first, *lines = head.split("\n")
-        if not "".join(lines).isprintable():
-            lines = [line for line in lines if not _control(line)]
-        found = _status_line(first)
+        lines = head.removesuffix("\r").split("\r\n")
+        if "\r\n " in head or not "".join(lines).isprintable():
+            lines = _unusual_lines(head)
+        found = _status_line(lines[0])
         if found is None:
-            raise Garbled(f"it begins with {first[:60]!r}")
+            raise Garbled(f"it begins with {lines[0][:60]!r}")
         self.version, self.status = "HTTP/1." + found[1], int(found[2])
         if self.status == 101:
             raise Garbled("it changes to another protocol")
         pairs = []
-        for line in lines:
+        for line in lines[1:]:
             name, colon, value = line.partition(":")
             name = name.rstrip(" \t").lower()
             if colon and name and " " not in name:
@@ -140,10 +137,10 @@ class Reading:
     def _frame(self) -> None:
         """Find out how the body ends."""
         get = self.headers.get
-        length, coding = get("content-length"), get("transfer-encoding")
-        connection = get("connection", "").lower()
-        if len(self.headers) < len(self.headers.pairs()):  # something is told several times
-            connection = ",".join(self.headers.get_all("connection")).lower()
+        length, coding, connection = get("content-length"), get("transfer-encoding"), get("connection", "")
+        if repeated := len(self.headers) < len(self.headers.pairs()):  # something is told several times
+            connection = ",".join(self.headers.get_all("connection"))
+        connection = connection.lower()
         self.keeps = "close" not in connection if self.version == "HTTP/1.1" else "keep-alive" in connection
         if self.status in BODILESS:
             # Who announces a body that there can't be may send it all the same; of a 304 it is that of the page.
@@ -155,16 +152,19 @@ class Reading:
             codings = ",".join(self.headers.get_all("transfer-encoding")).rpartition(",")
             self._step = Reading._chunked if codings[2].strip().lower() == "chunked" else Reading._until_closed
         elif length is not None:
+            if repeated or "," in length:
+                length = self._agreed_length()
             self._left, self._step = self._length(length), Reading._sized
         else:
             self._step = Reading._until_closed
 
+    def _agreed_length(self) -> str:
+        told = {each.strip() for text in self.headers.get_all("content-length") for each in text.split(",")}
+        if len(told) > 1:
+            raise Garbled("it has several lengths")
+        return told.pop()
+
     def _length(self, text: str) -> int:
-        if len(self.headers) < len(self.headers.pairs()) or "," in text:  # it may be told several times
-            told = {each.strip() for text in self.headers.get_all("content-length") for each in text.split(",")}
-            text = told.pop()
-            if told:
-                raise Garbled("it has several lengths")
         if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
             raise Garbled(f"its length is {text[:60]!r}")
         if (length := int(text)) > self._limit and not self._may_cut:
@@ -233,6 +233,15 @@ class Reading:
             self._body += piece
         else:
             self._body = bytearray(self._body) + piece
+
+
+def _unusual_lines(head: str) -> list[str]:
+    """Of a head with folded lines, bare line feeds or control characters; what has one of the latter does not count."""
+    head = head.replace("\r\n", "\n").removesuffix("\r")
+    if "\n " in head or "\n\t" in head:
+        head = _unfold(" ", head)
+    first, *lines = head.split("\n")
+    return [first, *(line for line in lines if not _control(line))]
 
 
 def _decoded(line: bytes) -> str:

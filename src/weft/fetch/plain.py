@@ -116,7 +116,7 @@ class PlainFetcher:
         self._connections.close()
 
     def _lines_of(self, request: Request) -> str:
-        own = {name.lower(): value for name, value in request.headers.items()}
+        own = {name.lower(): value for name, value in request.headers.items()} if request.headers else {}
         headers = {**self._headers, **own} if own else self._headers
         if "cookie" not in own and (request.cookies or "cookie" not in headers):
             cookies = cookie_header(self._jar, request)

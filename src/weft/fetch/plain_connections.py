@@ -38,7 +38,7 @@ class Connections:
     def __init__(self, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
         self._open: set[Connection] = set()
-        self._idle: dict[str, list[Connection]] = {}
+        self._idle: dict[str, dict[Connection, None]] = {}
         self._resting: dict[Connection, None] = {}  # the same, in the order in which they came to rest
         self._most_resting = _most_idle()
         self._patience: set[asyncio.Timeout] = set()
@@ -46,8 +46,8 @@ class Connections:
 
     def kept(self, host: str) -> Connection | None:
         """One that is open and idle, asked again first that was used last."""
-        while connections := self._idle.get(host):
-            connection = connections[-1]
+        while idle := self._idle.get(host):
+            connection = next(reversed(idle))
             self._wake(connection)
             if connection.is_usable:
                 return connection
@@ -109,7 +109,7 @@ class Connections:
         self._open.add(connection)
 
     def keep(self, connection: Connection) -> None:
-        self._idle.setdefault(connection.host, []).append(connection)
+        self._idle.setdefault(connection.host, {})[connection] = None
         self._resting[connection] = None
         if len(self._resting) > self._most_resting:
             next(iter(self._resting)).drop()
@@ -122,7 +122,7 @@ class Connections:
     def _wake(self, connection: Connection) -> None:
         del self._resting[connection]
         idle = self._idle[connection.host]
-        idle.remove(connection)
+        del idle[connection]
         if not idle:
             del self._idle[connection.host]
 
@@ -176,7 +176,6 @@ class Connection(asyncio.Protocol):
         if self._early:
             self.drop()
             raise Garbled("it speaks before it is asked")
-        self._owner.opened(self)
         waiter: asyncio.Future[float] = self._loop.create_future()
         self._waiter = waiter
         self._reading = reading
@@ -204,6 +203,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._owner.opened(self)
         self._arrived.register(transport.get_extra_info("socket"), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
@@ -239,7 +239,7 @@ class Connection(asyncio.Protocol):
         self._reading = None
         if reading.keeps and not self._transport.is_closing():
             self._owner.keep(self)
-            self._watch(self._due)
+            self._watch(self._heard + IDLE_SECONDS)
         else:
             self._transport.close()
         self._waiter.set_result(self._received)

@@ -26,21 +26,27 @@ class Headers(Mapping[str, str]):
         # Built when first asked for: many responses are never asked for a header.
         index = self._lookup
         if index is None:
-            index = self._lookup = {}
-            for name, value in self.pairs():
-                index.setdefault(name.lower(), value)
+            pairs = self.pairs()
+            index = self._lookup = {name.lower(): value for name, value in pairs}
+            if len(index) < len(pairs):  # of those told several times, the first counts
+                for name, value in reversed(pairs):
+                    index[name.lower()] = value
         return index
 
     def __getitem__(self, name: str) -> str:
         return self._index[name.lower()]
 
-    # Mapping's own catches an exception for what is missing, and is asked several times a page.
+    # Mapping's own catch an exception for what is missing, and are asked several times a page.
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name.lower() in self._index
+
     @overload
     def get(self, name: str, /) -> str | None: ...
     @overload
     def get(self, name: str, /, default: T) -> str | T: ...
     def get(self, name: str, /, default: T | None = None) -> str | T | None:
-        return self._index.get(name.lower(), default)
+        index = self._lookup
+        return (self._index if index is None else index).get(name.lower(), default)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._index)

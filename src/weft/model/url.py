@@ -46,8 +46,9 @@ def origin_of(url: str) -> str:
 
 def host_of(url: str) -> str:
     """Host and, where it is not the scheme's own, port of a canonical URL."""
-    origin = origin_of(url)
-    authority = origin[origin.index("//") + 2 :]
+    begin = url.index("//") + 2
+    end = url.find("/", begin)
+    authority = url[begin:] if end < 0 else url[begin:end]
     return authority.rpartition("@")[2] if "@" in authority else authority
 
 
