@@ -223,15 +223,6 @@ def member_for(
     clock, stats = SystemClock(), Stats()
     gate = Gate(scope_for(settings, start_hosts), Traps(date.today()))
     names = None if settings.private or settings.proxy else PrivateNames(start_hosts, store.memo, clock)
-    robots = RobotsKeeper(
-        fetcher=fetcher,
-        gate=gate,
-        names=names,
-        memo=store.memo,
-        user_agent=settings.user_agent,
-        pace=settings.rules.pace,
-        clock=clock,
-    )
 
     async def hold(lane: str, seconds: float, reason: str) -> None:
         worker.rest(lane, seconds)
@@ -239,6 +230,16 @@ def member_for(
             events.lane(lane, seconds, reason)
         await store.frontier.hold(lane, seconds, reason)
 
+    robots = RobotsKeeper(
+        fetcher=fetcher,
+        gate=gate,
+        names=names,
+        memo=store.memo,
+        user_agent=settings.user_agent,
+        pace=settings.rules.pace,
+        hold=hold,
+        clock=clock,
+    )
     visitor = Visitor(
         spider=spider,
         fetcher=fetcher,

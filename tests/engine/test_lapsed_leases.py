@@ -98,6 +98,10 @@ class NoFetcher:
 async def test_a_store_that_was_away_when_it_was_asked_for_the_rules(known: bool) -> None:
     clock, fetcher, settings = FakeClock(), NoFetcher(), Settings()
     until = clock.monotonic() + LEASE_SECONDS
+
+    async def hold(lane: str, seconds: float, reason: str) -> None:
+        raise AssertionError("no host was asked")
+
     keeper = RobotsKeeper(
         fetcher=fetcher,
         gate=GATE,
@@ -105,12 +109,9 @@ async def test_a_store_that_was_away_when_it_was_asked_for_the_rules(known: bool
         memo=SlowMemo(clock, known),
         user_agent="Weft",
         pace=Pace(0.5, 1),
+        hold=hold,
         clock=clock,
     )
-
-    async def hold(lane: str, seconds: float, reason: str) -> None:
-        raise AssertionError("no host was asked")
-
     visitor = Visitor(
         spider=Spider("test"), fetcher=fetcher, gate=GATE, robots=keeper, names=None, hold=hold,
         is_held=lambda lease: clock.monotonic() < until, settings=settings, stats=Stats(), clock=SystemClock(),

@@ -24,6 +24,7 @@ from weft.policy.traps import Traps
 from weft.testing.clock import FakeClock
 
 ORIGIN = "http://example.org"
+PACE = Pace(0.5, 1)
 
 
 class Host:
@@ -32,6 +33,7 @@ class Host:
     def __init__(self, *statuses: int) -> None:
         self._statuses = list(statuses)
         self.asked = 0
+        self.held: list[tuple[str, float]] = []
 
     async def fetch(self, request: Request, *, first: int | None = None) -> Response:
         self.asked += 1
@@ -41,6 +43,29 @@ class Host:
 
     async def close(self) -> None:
         pass
+
+    async def hold(self, lane: str, seconds: float, reason: str) -> None:
+        self.held.append((lane, seconds))
+
+
+class Moved(Host):
+    """Its robots.txt is elsewhere, and forbids everything."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__(301)
+        self._target = target
+        self.urls: list[str] = []
+
+    async def fetch(self, request: Request, *, first: int | None = None) -> Response:
+        self.urls.append(request.url)
+        moved = request.url != self._target
+        return Response(
+            request=request,
+            url=request.url,
+            status=301 if moved else 200,
+            headers=Headers([("Location", self._target)] if moved else []),
+            body=b"" if moved else b"User-agent: *\nDisallow: /",
+        )
 
 
 @pytest.fixture
@@ -59,7 +84,14 @@ def keeper(host: Host, memo: Memo, clock: FakeClock, private_names: PrivateNames
     """That of one worker."""
     gate = Gate(Scope(), Traps(datetime.date(2026, 1, 1)))
     return RobotsKeeper(
-        fetcher=host, gate=gate, names=private_names, memo=memo, user_agent="Weft", pace=Pace(0.0, 1), clock=clock
+        fetcher=host,
+        gate=gate,
+        names=private_names,
+        memo=memo,
+        user_agent="Weft",
+        pace=PACE,
+        hold=host.hold,
+        clock=clock,
     )
 
 
@@ -137,25 +169,42 @@ async def test_a_proxy_that_does_not_work_closes_no_site(memo: Memo, clock: Fake
 async def test_a_redirect_into_a_private_network_is_not_followed(
     memo: Memo, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, target: str, followed: bool
 ) -> None:
-    asked: list[str] = []
-
-    class Moved(Host):
-        async def fetch(self, request: Request, *, first: int | None = None) -> Response:
-            asked.append(request.url)
-            moved = request.url != target
-            return Response(
-                request=request,
-                url=request.url,
-                status=301 if moved else 200,
-                headers=Headers([("Location", target)] if moved else []),
-                body=b"" if moved else b"User-agent: *\nDisallow: /",
-            )
-
     async def addresses(name: str) -> list[str]:
         return ["192.168.0.1" if name == "router.example" else "93.184.215.14"]
 
     monkeypatch.setattr(names, "addresses_of", addresses)
-    worker = keeper(Moved(200), memo, clock, PrivateNames(frozenset(), memo, clock))
+    host = Moved(target)
+    worker = keeper(host, memo, clock, PrivateNames(frozenset(), memo, clock))
     rules, _ = await worker.learn(ORIGIN)
-    assert asked == [ORIGIN + "/robots.txt", target][: 1 + followed]
+    assert host.urls == [ORIGIN + "/robots.txt", target][: 1 + followed]
     assert worker.allows(rules, ORIGIN + "/page") is not followed
+
+
+async def test_a_file_that_moved_to_another_host_is_its_robots_too(memo: Memo, clock: FakeClock) -> None:
+    host = Moved("http://www.example.org/robots.txt")
+    await keeper(host, memo, clock).learn(ORIGIN)
+    assert host.held == [("www.example.org", PACE.delay)]
+    another = keeper(host, memo, clock)
+    rules, asked = await another.learn("http://www.example.org")
+    assert not another.allows(rules, "http://www.example.org/page")
+    assert asked is None
+    assert len(host.urls) == 2
+
+
+async def test_a_host_whose_rules_are_known_is_not_asked_for_those_of_another(memo: Memo, clock: FakeClock) -> None:
+    host = Moved("http://www.example.org/robots.txt")
+    worker = keeper(host, memo, clock)
+    await worker.learn("http://www.example.org")
+    rules, asked = await worker.learn(ORIGIN)
+    assert not worker.allows(rules, ORIGIN + "/page")
+    assert asked is not None
+    assert host.urls == ["http://www.example.org/robots.txt", ORIGIN + "/robots.txt"]
+    assert not host.held
+
+
+async def test_another_file_of_another_host_is_not_its_robots(memo: Memo, clock: FakeClock) -> None:
+    host = Moved("http://files.example/rules.txt")
+    rules, _ = await keeper(host, memo, clock).learn(ORIGIN)
+    assert not keeper(host, memo, clock).allows(rules, ORIGIN + "/page")
+    assert host.held == [("files.example", PACE.delay)]
+    assert await memo.recall("robots http://files.example") is None

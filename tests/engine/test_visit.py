@@ -52,7 +52,14 @@ async def test_which_failures_are_signs_of_strain(error: type[FetchError], strai
     stats, clock, fetcher = Stats(), SystemClock(), Failing(error("no"))
     gate = Gate(Scope(), Traps(datetime.date(2026, 1, 1)))
     keeper = RobotsKeeper(
-        fetcher=fetcher, gate=gate, names=None, memo=NoMemo(), user_agent="Weft", pace=Pace(0, 1), clock=clock
+        fetcher=fetcher,
+        gate=gate,
+        names=None,
+        memo=NoMemo(),
+        user_agent="Weft",
+        pace=Pace(0, 1),
+        hold=hold,
+        clock=clock,
     )
     visitor = Visitor(
         spider=Spider("test"), fetcher=fetcher, gate=gate, robots=keeper, names=None, hold=hold,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -20,6 +21,8 @@ from weft.errors import BusError, ConfigError, StoreError, UsageError, WeftError
 
 FAILED, USAGE, CONFIG, STORE, BROKEN = 1, 2, 3, 4, 5
 BY_SIGNAL = 128
+# A disk that takes no more, where standard output goes to one; stores and outputs tell of theirs themselves.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def exit_code(error: WeftError) -> int:
@@ -57,6 +60,12 @@ def code_of(work: Callable[[], None]) -> int:
         print(f"weft: {error}", file=sys.stderr)
         return exit_code(error)
     except BrokenPipeError:
+        return FAILED
+    except OSError as error:
+        if error.errno not in _FULL:
+            traceback.print_exc()
+        else:
+            print(f"weft: what there is to say can't be written: {error.strerror}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         return BY_SIGNAL + signal.SIGINT

@@ -9,6 +9,10 @@ A file that can't be had closes its site for a while, and is tried again. The tr
 are counted in the store, over all pages and workers, so that a site of a thousand pages is not tried a
 thousand times as often. After the last one the site counts as away for a minute: the pages that wait
 for it are given up, and it is not asked for each of them.
+
+A file may have moved to another host, most often from example.org to www.example.org. That host is not asked if its
+rules are known; if it is, they are known from then on, and its lane is held for the delay. So it is asked out of turn
+only where the file is no robots.txt of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import msgspec
@@ -32,6 +36,9 @@ from weft.model.url import Joiner, host_of, origin_of
 from weft.policy import redirect, robots
 from weft.policy.retry import GIVE_UP, Verdict, decide_robots, parse_retry_after
 from weft.policy.robots import Robots
+
+Hold = Callable[[str, float, str], Awaitable[None]]
+"""Leave a lane alone for so many seconds; the reason in words."""
 
 _MOST_KEPT = 20_000
 _LONGEST_CRAWL_DELAY = 300.0
@@ -83,6 +90,7 @@ class RobotsKeeper:
         memo: Memo,
         user_agent: str,
         pace: Pace,
+        hold: Hold,
         clock: Clock,
     ) -> None:
         self._fetcher = fetcher
@@ -91,6 +99,7 @@ class RobotsKeeper:
         self._memo = memo
         self._user_agent = user_agent
         self._pace = pace
+        self._hold = hold
         self._clock = clock
         self._known: OrderedDict[str, tuple[Robots, float]] = OrderedDict()
         self._away: OrderedDict[str, tuple[_Away, float]] = OrderedDict()
@@ -102,7 +111,7 @@ class RobotsKeeper:
         return kept[0] if kept is not None and kept[1] > self._clock.monotonic() else None
 
     def allows(self, rules: Robots, url: str) -> bool:
-        return rules.allowed(url, self._user_agent) or url == origin_of(url) + "/robots.txt"
+        return rules.allowed(url, self._user_agent) or _is_robots(url)
 
     def pace(self, rules: Robots) -> Pace:
         """The pace of a lane: the crawl's own, or the slower one that the site asks for."""
@@ -191,6 +200,8 @@ class RobotsKeeper:
                 response = await self._fetcher.fetch(Request(url=url, proxy=proxy), first=robots.MAX_BYTES)
             except FetchError as error:
                 raise _Failure(f"robots.txt could not be fetched: {error}", error) from error
+            if host_of(url) != host_of(origin) and self._pace.delay > 0:
+                await self._hold(host_of(url), self._pace.delay, f"asked for the robots.txt of {host_of(origin)}")
             target = Joiner(url)(response.headers.get("location", "")) if response.status in redirect.STATUSES else None
             # A file that moved to where the crawl may not go is not there.
             if target is None or self._gate.out_of_scope(target):
@@ -199,11 +210,21 @@ class RobotsKeeper:
                 break
             if host_of(target) == host_of(url):
                 await asyncio.sleep(self._pace.delay)
+            elif _is_robots(target) and (stored := await self._memo.recall(f"robots {origin_of(target)}")) is not None:
+                return robots.load(stored), response.received
             url = target
         match robots.judge(response.status):
             case "parse":
-                return robots.parse(response.body, cut=response.cut), response.received
+                rules = robots.parse(response.body, cut=response.cut)
             case "allow":
-                return robots.ALLOW_ALL, response.received
+                rules = robots.ALLOW_ALL
             case "retry":
                 raise _Failure(f"robots.txt was answered with {response.status}", response)
+        if _is_robots(url) and origin_of(url) != origin:
+            await self._memo.remember(f"robots {origin_of(url)}", robots.dump(rules), robots.ROBOTS_SECONDS)
+        return rules, response.received
+
+
+def _is_robots(url: str) -> bool:
+    """Whether it is where a site has its robots.txt."""
+    return url == origin_of(url) + "/robots.txt"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from inspect import isawaitable
 from typing import Any
@@ -14,7 +14,7 @@ from weft.engine.events import Events
 from weft.engine.gate import Gate
 from weft.engine.handling import collect, described
 from weft.engine.names import PrivateNames
-from weft.engine.robots import Lapsed, RobotsKeeper, Unavailable
+from weft.engine.robots import Hold, Lapsed, RobotsKeeper, Unavailable
 from weft.engine.stats import Stats
 from weft.engine.turns import Turns
 from weft.errors import FetchError, NetworkError, SpiderError, StoreError, TooSlow, UnknownHost
@@ -30,7 +30,6 @@ from weft.spider.faults import BY_USERS, reraise_own_cancel
 from weft.spider.sitemap_handler import named_sitemaps, wants_robots
 from weft.spider.spider import Middleware, Next
 
-Hold = Callable[[str, float, str], Awaitable[None]]
 _MOST_DELAYS = 20_000
 # How late a request may be for the handlers of other pages: by so much of the delay.
 _SLICE_SHARE = 0.01
