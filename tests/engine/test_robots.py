@@ -208,3 +208,10 @@ async def test_another_file_of_another_host_is_not_its_robots(memo: Memo, clock:
     assert not keeper(host, memo, clock).allows(rules, ORIGIN + "/page")
     assert host.held == [("files.example", PACE.delay)]
     assert await memo.recall("robots http://files.example") is None
+
+
+async def test_a_private_host_that_is_crawled_may_lead_to_itself(memo: Memo, clock: FakeClock) -> None:
+    host = Moved("http://192.168.0.1/rules.txt")
+    worker = keeper(host, memo, clock)
+    rules, _ = await worker.learn("http://192.168.0.1")
+    assert not worker.allows(rules, "http://192.168.0.1/page")

@@ -154,8 +154,9 @@ class Gate:
         """Why this request, of a page on the host ``source``, is not for this crawl; None if it is."""
         return self._scope.refuse(request.url, request.depth, source) or self._traps.refuse(request.url)
 
-    def out_of_scope(self, url: str) -> str | None:
-        return self._scope.refuse(url, 0)
+    def out_of_scope(self, url: str, source: str) -> str | None:
+        """Why no page of the host ``source`` may lead there, however deep it is; None if it may."""
+        return self._scope.refuse(url, 0, source)
 
     def committed(self, requests: Iterable[Request]) -> None:
         """These are in the frontier now, and need not be sent there again."""

@@ -204,7 +204,7 @@ class RobotsKeeper:
                 await self._hold(host_of(url), self._pace.delay, f"asked for the robots.txt of {host_of(origin)}")
             target = Joiner(url)(response.headers.get("location", "")) if response.status in redirect.STATUSES else None
             # A file that moved to where the crawl may not go is not there.
-            if target is None or self._gate.out_of_scope(target):
+            if target is None or self._gate.out_of_scope(target, host_of(origin)):
                 break
             if self._names is not None and not proxy and await self._names.refuse(host_of(target)):
                 break
