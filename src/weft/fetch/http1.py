@@ -12,7 +12,7 @@ known size. Nor is what only keeps us busy: notes, trailers and chunks of a byte
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from weft.model import Headers
@@ -28,6 +28,7 @@ BODILESS: Final = frozenset({204, 304})
 _START: Final = b"HTTP/1."
 _status_line: Final = re.compile(r"HTTP/1\.([01]) +([1-9][0-9]{2})(?: .*)?", re.DOTALL).fullmatch
 _unfold: Final = re.compile(r"\n[ \t]+").sub
+_PRINTABLE: Final = bytes(range(0x20, 0x7F))
 _control: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]").search
 _chunk_size: Final = re.compile(rb"[ \t]*0*([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL).fullmatch
 
@@ -51,8 +52,8 @@ class Reading:
     """
 
     __slots__ = (
-        "_after_chunk", "_after_last", "_body", "_buffer", "_framing", "_left", "_limit", "_may_cut", "_notes", "_step",
-        "cut", "headers", "keeps", "status", "version",
+        "_after_chunk", "_after_last", "_body", "_buffer", "_framing", "_left", "_limit", "_may_cut", "_notes",
+        "_repeats", "_step", "cut", "headers", "keeps", "status", "version",
     )  # fmt: skip
 
     def __init__(self, limit: int, *, may_cut: bool = False) -> None:
@@ -64,6 +65,7 @@ class Reading:
         self._limit = limit
         self._may_cut = may_cut
         self._notes = 0
+        self._repeats = False  # whether something is told several times in the head
         self._body: bytes | bytearray = b""
         self._buffer = bytearray()  # what is not enough to go on with
         self._left = 0  # of the body, or of the chunk
@@ -113,32 +115,22 @@ class Reading:
         return self._step(self, bytes(data))
 
     def _parse(self, raw: bytes) -> None:
-        try:
-            head = raw.decode()
-        except UnicodeDecodeError:
-            head = "\n".join(map(_decoded, raw.split(b"\n")))
-        lines = head.removesuffix("\r").split("\r\n")
-        if "\r\n " in head or not "".join(lines).isprintable():
-            lines = _unusual_lines(head)
-        found = _status_line(lines[0])
+        first, pairs = _parsed(raw)
+        found = _status_line(first)
         if found is None:
-            raise Garbled(f"it begins with {lines[0][:60]!r}")
+            raise Garbled(f"it begins with {first[:60]!r}")
         self.version, self.status = "HTTP/1." + found[1], int(found[2])
         if self.status == 101:
             raise Garbled("it changes to another protocol")
-        pairs = []
-        for line in lines[1:]:
-            name, colon, value = line.partition(":")
-            name = name.rstrip(" \t").lower()
-            if colon and name and " " not in name:
-                pairs.append((name, value.strip(" \t")))
-        self.headers = Headers(pairs)
+        lookup = dict(pairs)
+        self._repeats = len(lookup) < len(pairs)
+        self.headers = Headers(pairs, None if self._repeats else lookup)
 
     def _frame(self) -> None:
         """Find out how the body ends."""
         get = self.headers.get
         length, coding, connection = get("content-length"), get("transfer-encoding"), get("connection", "")
-        if repeated := len(self.headers) < len(self.headers.pairs()):  # something is told several times
+        if self._repeats:
             connection = ",".join(self.headers.get_all("connection"))
         connection = connection.lower()
         self.keeps = "close" not in connection if self.version == "HTTP/1.1" else "keep-alive" in connection
@@ -152,7 +144,7 @@ class Reading:
             codings = ",".join(self.headers.get_all("transfer-encoding")).rpartition(",")
             self._step = Reading._chunked if codings[2].strip().lower() == "chunked" else Reading._until_closed
         elif length is not None:
-            if repeated or "," in length:
+            if self._repeats or "," in length:
                 length = self._agreed_length()
             self._left, self._step = self._length(length), Reading._sized
         else:
@@ -235,13 +227,34 @@ class Reading:
             self._body = bytearray(self._body) + piece
 
 
-def _unusual_lines(head: str) -> list[str]:
-    """Of a head with folded lines, bare line feeds or control characters; what has one of the latter does not count."""
+def _parsed(raw: bytes) -> tuple[str, list[tuple[str, str]]]:
+    """The first line of a head, and its fields; ``raw`` ends before the last of its line feeds."""
+    try:
+        head = raw.decode()
+    except UnicodeDecodeError:
+        head = "\n".join(map(_decoded, raw.split(b"\n")))
+    first, *lines = head[:-1].split("\r\n")
+    # Nearly always there are printable characters and whole line ends, and nothing but fields.
+    if raw.translate(None, _PRINTABLE) == b"\r\n" * len(lines) + b"\r":
+        pairs = _fields(lines)
+        if len(pairs) == len(lines):
+            return first, pairs
     head = head.replace("\r\n", "\n").removesuffix("\r")
     if "\n " in head or "\n\t" in head:
         head = _unfold(" ", head)
     first, *lines = head.split("\n")
-    return [first, *(line for line in lines if not _control(line))]
+    return first, _fields(line for line in lines if not _control(line))
+
+
+def _fields(lines: Iterable[str]) -> list[tuple[str, str]]:
+    """Names, in lower case, and values; of lines that are none, nothing."""
+    pairs = []
+    for line in lines:
+        name, colon, value = line.partition(":")
+        name = name.rstrip(" \t")
+        if colon and name and " " not in name:
+            pairs.append((name.lower(), value.strip(" \t")))
+    return pairs
 
 
 def _decoded(line: bytes) -> str:

@@ -17,9 +17,10 @@ class Headers(Mapping[str, str]):
 
     __slots__ = ("_lookup", "_pairs")
 
-    def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
+    def __init__(self, pairs: Iterable[tuple[str, str]] = (), lookup: dict[str, str] | None = None) -> None:
+        """``lookup``: the same by their names in lower case, where it is known already."""
         self._pairs = tuple(pairs)
-        self._lookup: dict[str, str] | None = None
+        self._lookup = lookup
 
     @property
     def _index(self) -> dict[str, str]:

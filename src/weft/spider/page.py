@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
 
 from weft.model import Headers, Links, Request, Response
 from weft.model.url import Joiner
@@ -17,6 +17,9 @@ from weft.spider.selection import Elements, Pending, Selection, select
 
 if TYPE_CHECKING:
     from weft.spider.sitemap import Sitemap
+
+# The tree that the page's text makes, without what browsers do to it afterwards; and a little sooner.
+_AS_WRITTEN: Final = int(LexborDocumentOptions.WO_EVENTS)
 
 Target = str | Selection
 Handler = Callable[..., Any]
@@ -158,7 +161,7 @@ class Page:
         """The document's root, if it has one; the tree lives as long as it is held."""
         if self._found_roots is None:
             utf8 = is_utf8(self.body, self.headers.get("content-type"))
-            root = LexborHTMLParser(self.body if utf8 else self.text).root
+            root = LexborHTMLParser(self.body if utf8 else self.text, options=_AS_WRITTEN).root
             self._found_roots = () if root is None else (root,)
         return self._found_roots
 
