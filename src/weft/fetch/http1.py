@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Final
 
 from weft.model import Headers
@@ -29,6 +30,7 @@ _START: Final = b"HTTP/1."
 _status_line: Final = re.compile(r"HTTP/1\.([01]) +([1-9][0-9]{2})(?: .*)?", re.DOTALL).fullmatch
 _unfold: Final = re.compile(r"\n[ \t]+").sub
 _PRINTABLE: Final = bytes(range(0x20, 0x7F))
+_SHORT: Final = 128
 _control: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]").search
 _chunk_size: Final = re.compile(rb"[ \t]*0*([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL).fullmatch
 
@@ -248,13 +250,17 @@ def _parsed(raw: bytes) -> tuple[str, list[tuple[str, str]]]:
 
 def _fields(lines: Iterable[str]) -> list[tuple[str, str]]:
     """Names, in lower case, and values; of lines that are none, nothing."""
-    pairs = []
-    for line in lines:
-        name, colon, value = line.partition(":")
-        name = name.rstrip(" \t")
-        if colon and name and " " not in name:
-            pairs.append((name.lower(), value.strip(" \t")))
-    return pairs
+    return [pair for line in lines if (pair := _known_field(line) if len(line) < _SHORT else _field(line)) is not None]
+
+
+def _field(line: str) -> tuple[str, str] | None:
+    name, colon, value = line.partition(":")
+    name = name.rstrip(" \t")
+    return (name.lower(), value.strip(" \t")) if colon and name and " " not in name else None
+
+
+# Most lines of a head were in that of another page before.
+_known_field: Final = lru_cache(maxsize=1024)(_field)
 
 
 def _decoded(line: bytes) -> str:

@@ -13,7 +13,7 @@ from weft.model import Headers, Links, Request, Response
 from weft.model.url import Joiner
 from weft.spider.charset import decode, is_utf8
 from weft.spider.links import Patterns, chosen
-from weft.spider.selection import Elements, Pending, Selection, select
+from weft.spider.selection import Elements, Pending, Selection
 
 if TYPE_CHECKING:
     from weft.spider.sitemap import Sitemap
@@ -85,7 +85,7 @@ class Page:
 
     def css(self, query: str) -> Selection:
         """Elements by CSS; ``::text`` and ``::attr(name)`` give strings."""
-        return select(self._roots, query, whole=True)
+        return Pending(self._roots, query, whole=True)
 
     def xpath(self, query: str, **variables: Any) -> Selection:
         """Elements, texts or attributes by XPath 1.0; ``$name`` takes ``name=`` from the variables."""
@@ -138,7 +138,7 @@ class Page:
     def _texts(self, target: Target | Iterable[str]) -> list[str]:
         """Links as they stand on the page."""
         if isinstance(target, str):
-            return [target] if _is_url(target) else _hrefs(select(self._roots, target, whole=True))
+            return [target] if _is_url(target) else _hrefs(self.css(target))
         return _hrefs(target) if isinstance(target, Selection) else list(target)
 
     @property

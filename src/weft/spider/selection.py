@@ -110,7 +110,7 @@ class Elements(Selection):
         self._nodes = nodes
 
     def css(self, query: str) -> Selection:
-        return select(self._nodes, query)
+        return Pending(self._nodes, query)
 
     def xpath(self, query: str, **variables: Any) -> Selection:
         from weft.spider.xpath import select_in_fragments
@@ -176,10 +176,10 @@ class Pending(Selection):
 
     __slots__ = ("_found", "_queries", "_roots", "_whole")
 
-    def __init__(self, roots: Sequence[LexborNode], queries: tuple[Query, ...], *, whole: bool) -> None:
+    def __init__(self, roots: Sequence[LexborNode], query: str, *, whole: bool = False) -> None:
         self._roots = roots
         self._whole = whole
-        self._queries = queries
+        self._queries = parse(query)
         self._found: Elements | Values | None = None
 
     @property
@@ -240,11 +240,6 @@ class Pending(Selection):
 
 def _part(matches: Sequence[T], index: int | slice) -> Sequence[T]:
     return matches[index] if isinstance(index, slice) else [matches[index]]
-
-
-def select(roots: Sequence[LexborNode], query: str, *, whole: bool = False) -> Pending:
-    """A CSS query over some elements, or over a ``whole`` document."""
-    return Pending(roots, parse(query), whole=whole)
 
 
 def _values_of(node: LexborNode, query: Query) -> list[str]:

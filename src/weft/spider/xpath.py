@@ -9,7 +9,7 @@ import lxml.etree
 import lxml.html
 from selectolax.lexbor import LexborHTMLParser
 
-from weft.spider.selection import Selection, Values, select
+from weft.spider.selection import Pending, Selection, Values
 
 # ``re:test(., '…')`` and its like, as parsel's users know them.
 _NAMESPACES = {"re": "http://exslt.org/regular-expressions"}
@@ -25,7 +25,7 @@ class XPathElements(Selection):
 
     def css(self, query: str) -> Selection:
         parsed = [LexborHTMLParser(html, is_fragment=True) for html in self.getall()]
-        return select([tree.root for tree in parsed if tree.root is not None], query)
+        return Pending([tree.root for tree in parsed if tree.root is not None], query)
 
     def xpath(self, query: str, **variables: Any) -> Selection:
         return _run(self._nodes, query, variables)
