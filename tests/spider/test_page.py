@@ -34,6 +34,12 @@ def test_links_by_rules() -> None:
     assert page.links("img", allow=r"\.png") == ["http://www.example.org/i.png"]
 
 
+def test_a_page_is_what_is_written() -> None:
+    """Browsers copy the chosen option into such an element; its text would be found twice."""
+    page = page_of("<select><button><selectedcontent></selectedcontent></button><option>blue</option></select>")
+    assert page.css("select ::text").getall() == ["blue"]
+
+
 def test_the_base_element_counts() -> None:
     page = page_of('<base href="/shop/"><a href="x">x</a>', "http://example.org/other/page")
     assert page.links() == ["http://example.org/shop/x"]

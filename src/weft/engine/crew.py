@@ -73,7 +73,8 @@ class Processes:
             if code == 0 or self._draining:
                 return
             if code > 0:
-                why = "its message is above" if code in _SPOKEN else "something in the spider ended it"
+                by_spider = "something in the spider ended it"
+                why = f"its message is above, unless {by_spider}" if code in _SPOKEN else by_spider
                 raise WeftError(f"a worker process failed with exit code {code}; {why}")
             deaths = deaths + 1 if asyncio.get_running_loop().time() - began < _SHORT_LIFE_SECONDS else 1
             await asyncio.sleep(_RESTART_SECONDS)
