@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from uuid import uuid4
 
 from weft.bus.kafka import KafkaBus
+from weft.testing.bus_broker import PATIENCE
 
 
 class Buses:
@@ -22,7 +23,9 @@ class Buses:
         return bus
 
     async def close(self) -> None:
-        await asyncio.gather(*[bus.close() for bus in self._buses])
+        # A test that failed may leave a handler that waits for ever.
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.gather(*[bus.close() for bus in self._buses])
 
     async def forget(self) -> None:
         """The groups of this test; topics stay, as they do with Kafka."""
