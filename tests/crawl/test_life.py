@@ -398,7 +398,7 @@ def test_no_page_at_all(project: Project) -> None:
     done = project.run(*CRAWL, "-s", "retries=0", START="http://127.77.0.9:9/")
     assert done.returncode == 0
     assert "0 pages, 0 items, 1 dead" in done.stderr
-    assert "no page could be had, the last: http://127.77.0.9:9/" in done.stderr
+    assert "no page could be had, the last: http://127.77.0.9:9/: 127.77.0.9:9 can't be reached" in done.stderr
 
 
 def test_nothing_to_start_from(project: Project) -> None:

@@ -135,7 +135,8 @@ class View:
             listed = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
             self.say(f"  dead: {listed}  ({self.hint('status', '--dead')})")
         if dead and not counts.done:
-            self.say(f"  no page could be had, the last: {dead[0].request.url}: {dead[0].reason}")
+            url = dead[0].request.url
+            self.say(f"  no page could be had, the last: {url}: {dead[0].reason.removeprefix(f'{url}: ')}")
 
 
 def named(urls: list[str], count: int) -> str:
