@@ -111,7 +111,7 @@ class RobotsKeeper:
         return kept[0] if kept is not None and kept[1] > self._clock.monotonic() else None
 
     def allows(self, rules: Robots, url: str) -> bool:
-        return rules.allowed(url, self._user_agent) or _is_robots(url)
+        return rules.allowed(url, self._user_agent) or robots.is_robots(url)
 
     def pace(self, rules: Robots) -> Pace:
         """The pace of a lane: the crawl's own, or the slower one that the site asks for."""
@@ -210,7 +210,10 @@ class RobotsKeeper:
                 break
             if host_of(target) == host_of(url):
                 await asyncio.sleep(self._pace.delay)
-            elif _is_robots(target) and (stored := await self._memo.recall(f"robots {origin_of(target)}")) is not None:
+            elif (
+                robots.is_robots(target)
+                and (stored := await self._memo.recall(f"robots {origin_of(target)}")) is not None
+            ):
                 return robots.load(stored), response.received
             url = target
         match robots.judge(response.status):
@@ -220,11 +223,6 @@ class RobotsKeeper:
                 rules = robots.ALLOW_ALL
             case "retry":
                 raise _Failure(f"robots.txt was answered with {response.status}", response)
-        if _is_robots(url) and origin_of(url) != origin:
+        if robots.is_robots(url) and origin_of(url) != origin:
             await self._memo.remember(f"robots {origin_of(url)}", robots.dump(rules), robots.ROBOTS_SECONDS)
         return rules, response.received
-
-
-def _is_robots(url: str) -> bool:
-    """Whether it is where a site has its robots.txt."""
-    return url == origin_of(url) + "/robots.txt"

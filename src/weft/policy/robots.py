@@ -56,6 +56,11 @@ _line: Final = re.compile(
 ).match
 
 
+def is_robots(url: str) -> bool:
+    """Whether a canonical URL is where a site has its robots.txt."""
+    return url == origin_of(url) + "/robots.txt"
+
+
 def judge(status: int) -> Literal["parse", "allow", "retry"]:
     """What the answer to the request for robots.txt means.
 

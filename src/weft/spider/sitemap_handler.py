@@ -29,7 +29,7 @@ def sitemap_request(start: Request) -> Request:
 
 def wants_robots(request: Request) -> bool:
     """Whether it asks for nothing but the sitemaps that a site's own robots.txt names."""
-    return request.handler == SITEMAP and request.url == origin_of(request.url) + "/robots.txt"
+    return request.handler == SITEMAP and robots.is_robots(request.url)
 
 
 def named_sitemaps(request: Request, rules: Robots) -> Iterator[Request]:
