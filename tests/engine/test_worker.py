@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 from pathlib import Path
 
-from weft.clock import SystemClock
-from weft.engine.gate import Gate
-from weft.engine.stats import Stats
-from weft.engine.worker import Worker
+from tests.engine.workers import worker_on
 from weft.frontier.base import Rules
 from weft.frontier.sqlite import Database, SqliteFrontier
 from weft.model import Lease, Outcome, Pace, Request
-from weft.policy.concurrency import Gauge
-from weft.policy.scope import Scope
-from weft.policy.traps import Traps
 
 
 async def test_stopped_before_a_visit_has_begun(tmp_path: Path) -> None:
@@ -32,17 +25,7 @@ async def test_stopped_before_a_visit_has_begun(tmp_path: Path) -> None:
     async def is_over() -> bool:
         return False
 
-    worker = Worker(
-        "w",
-        frontier=frontier,
-        visit=visit,
-        gate=Gate(Scope(), Traps(datetime.date(2026, 1, 1))),
-        is_over=is_over,
-        stats=Stats(),
-        gauge=Gauge(16),
-        lease_seconds=60,
-        clock=SystemClock(),
-    )
+    worker = worker_on(frontier, visit, is_over, 16)
     running = asyncio.create_task(worker.run())
     while not worker.in_flight:  # noqa: ASYNC110 (the very pass of the loop in which they are launched)
         await asyncio.sleep(0)

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.engine.workers import worker_on
 from weft.clock import SystemClock
-from weft.engine.gate import Gate
-from weft.engine.stats import Stats
-from weft.engine.worker import Worker
 from weft.frontier.base import Rules
 from weft.frontier.sqlite import Database, SqliteFrontier
 from weft.model import Done, Lease, Outcome, Pace, Request
-from weft.policy.concurrency import Gauge
-from weft.policy.scope import Scope
-from weft.policy.traps import Traps
 
 AT_ONCE = 16
 # As soon as there are 64; those that end in the same round of the loop come with them.
@@ -55,17 +49,7 @@ async def crawled(frontier: CountingFrontier, items: tuple[bytes, ...] = ()) -> 
         return (await frontier.counts()).finished
 
     await frontier.put([Request(url=f"http://example.org/{number}") for number in range(PAGES)])
-    worker = Worker(
-        "w",
-        frontier=frontier,
-        visit=visit,
-        gate=Gate(Scope(), Traps(datetime.date(2026, 1, 1))),
-        is_over=is_over,
-        stats=Stats(),
-        gauge=Gauge(AT_ONCE),
-        lease_seconds=60,
-        clock=SystemClock(),
-    )
+    worker = worker_on(frontier, visit, is_over, AT_ONCE)
     async with asyncio.timeout(60):
         await worker.run()
     assert (await frontier.counts()).done == sum(frontier.batches)

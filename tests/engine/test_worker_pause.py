@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tests.engine.test_drain import until
-from weft.clock import SystemClock
-from weft.engine.gate import Gate
-from weft.engine.stats import Stats
-from weft.engine.worker import Worker
+from tests.engine.workers import worker_on
 from weft.frontier.base import Rules
 from weft.frontier.sqlite import Database, SqliteFrontier
 from weft.model import Counts, Done, Lease, Outcome, Pace, Request
-from weft.policy.concurrency import Gauge
-from weft.policy.scope import Scope
-from weft.policy.traps import Traps
 
 
 class Site:
@@ -46,20 +39,6 @@ async def frontier(tmp_path: Path) -> AsyncIterator[SqliteFrontier]:
     await frontier.close()
 
 
-def worker_on(frontier: SqliteFrontier, site: Site) -> Worker:
-    return Worker(
-        "w",
-        frontier=frontier,
-        visit=site.visit,
-        gate=Gate(Scope(), Traps(datetime.date(2026, 1, 1))),
-        is_over=site.is_over,
-        stats=Stats(),
-        gauge=Gauge(8),
-        lease_seconds=60,
-        clock=SystemClock(),
-    )
-
-
 async def settled(frontier: SqliteFrontier, counts: Counts) -> None:
     async with asyncio.timeout(10):
         while await frontier.counts() != counts:  # noqa: ASYNC110 (stores have no events)
@@ -68,7 +47,7 @@ async def settled(frontier: SqliteFrontier, counts: Counts) -> None:
 
 async def test_paused_it_gives_back_what_has_not_begun_and_finishes_the_rest(frontier: SqliteFrontier) -> None:
     site = Site()
-    worker = worker_on(frontier, site)
+    worker = worker_on(frontier, site.visit, site.is_over)
     await frontier.put([Request(url=f"http://example.org/{number}") for number in range(40)])
     running = asyncio.create_task(worker.run())
     await until(lambda: bool(site.begun) and worker.held > worker.in_flight)
@@ -90,7 +69,7 @@ async def test_paused_it_gives_back_what_has_not_begun_and_finishes_the_rest(fro
 
 async def test_leases_that_come_while_it_pauses_are_given_back(frontier: SqliteFrontier) -> None:
     site = Site()
-    worker = worker_on(frontier, site)
+    worker = worker_on(frontier, site.visit, site.is_over)
     await frontier.put([Request(url=f"http://example.org/{number}") for number in range(5)])
     lease, leased = frontier.lease, asyncio.Event()
 
@@ -113,7 +92,7 @@ async def test_leases_that_come_while_it_pauses_are_given_back(frontier: SqliteF
 
 async def test_paused_it_ends_when_the_crawl_is_over(frontier: SqliteFrontier) -> None:
     site = Site()
-    worker = worker_on(frontier, site)
+    worker = worker_on(frontier, site.visit, site.is_over)
     worker.pause()
     running = asyncio.create_task(worker.run())
     site.over = True
