@@ -7,10 +7,10 @@ PEERS  := .venv-bench
 
 .PHONY: help setup servers demo check test nemesis bench bench-quick clean
 
-help:  ## what there is
+help:  ## list these commands
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 13
 
-setup: $(READY) servers  ## everything the other commands need, in .venv
+setup: $(READY) servers  ## install everything the other commands need, into .venv
 
 $(READY): pyproject.toml constraints.txt tools/setup
 	tools/setup $(PYTHON) $(VENV)
@@ -20,9 +20,9 @@ servers: $(READY)
 	@tools/servers $(BIN)
 
 demo: $(READY)  ## watch a crawl of a site on this machine
-	@$(BIN)/weft demo
+	@$(BIN)/uttu demo
 
-check: $(READY)  ## style, types, import directions
+check: $(READY)  ## check style, types and import directions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -30,24 +30,26 @@ check: $(READY)  ## style, types, import directions
 
 PROCESSES ?= 4
 
-test: setup  ## all tests, by PROCESSES=n at once: most of them wait
-	WEFT_TEST_SERVERS=required $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
+test: setup  ## run all tests, in PROCESSES=n processes
+	UTTU_TEST_SERVERS=required $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 SEEDS ?= 5
 FIRST ?= 1
 ROUNDS ?= 20
 
-nemesis: setup  ## crawls, jobs and schedules of which everything is killed: SEEDS=n, from FIRST=k on; ROUNDS=n of jobs
-	$(BIN)/python -m weft.testing.nemesis --seeds $(SEEDS) --first $(FIRST) $(if $(REPORT),--report $(REPORT))
-	$(BIN)/python -m weft.testing.nemesis.crawl_jobs --rounds $(ROUNDS)
-	$(BIN)/python -m weft.testing.nemesis.beats --rounds $(ROUNDS)
-	$(BIN)/python -m weft.testing.nemesis.beats --rounds $(ROUNDS) --broker rabbitmq
+nemesis: setup  ## kill everything under crawls, jobs and servers; SEEDS=n FIRST=k ROUNDS=n KINDS=regex
+	$(BIN)/python -m tests.harness.nemesis --seeds $(SEEDS) --first $(FIRST) $(if $(REPORT),--report $(REPORT))
+	$(BIN)/python -m tests.harness.nemesis.crawl_jobs --rounds $(ROUNDS)
+	$(BIN)/python -m tests.harness.nemesis.beats --rounds $(ROUNDS)
+	$(BIN)/python -m tests.harness.nemesis.beats --rounds $(ROUNDS) --broker rabbitmq
+	$(BIN)/python -m tests.harness.nemesis.server_kills --seeds $(SEEDS) --first $(FIRST)
+	$(BIN)/python -m tests.harness.nemesis.hostile $(if $(KINDS),--kinds '$(KINDS)') $(if $(TABLE),--table $(TABLE))
 
 $(PEERS)/.ready: $(READY) tools/bench $(wildcard bench/side_by_side/peers.txt bench/side_by_side/jobs/colly/*)
 	tools/bench $(PYTHON) $(PEERS)
 	@touch $@
 
-bench: setup $(PEERS)/.ready  ## Weft and other crawlers side by side, and all that is measured; an hour
+bench: setup $(PEERS)/.ready  ## run all benchmarks, also of other crawlers; takes an hour
 	$(BIN)/python -m bench.side_by_side
 	$(BIN)/python -m bench.scaling
 	$(BIN)/python -m bench.polite
@@ -57,8 +59,8 @@ bench: setup $(PEERS)/.ready  ## Weft and other crawlers side by side, and all t
 	$(BIN)/python -m bench.jobs
 	$(BIN)/python -m bench.frontier
 
-bench-quick: setup $(PEERS)/.ready  ## the same on a smaller site, within five minutes
+bench-quick: setup $(PEERS)/.ready  ## compare crawlers on a smaller site, in five minutes
 	$(BIN)/python -m bench.side_by_side --pages 2000 --rounds 2 --patience 20 --results bench/results/quick
 
-clean:  ## remove what setup and the tests made
-	rm -rf $(VENV) $(PEERS) .weft .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+clean:  ## remove everything that setup and the tests created
+	rm -rf $(VENV) $(PEERS) .uttu .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -13,16 +13,16 @@ from typing import Any, Final
 
 from bench.side_by_side.machine import machine
 
-import weft
+import uttu
 
 RESULTS: Final = Path(__file__).with_name("results")
 # Asked before anything is measured: it also says how busy the machine is with other things.
 _MACHINE: Final = machine()
 
 
-def compile_weft() -> None:
-    """Compile Weft's modules, as it is done when a package is installed; the peers' are."""
-    compileall.compile_dir(Path(weft.__file__).parent, quiet=1)
+def compile_uttu() -> None:
+    """Compile Uttu's modules, as it is done when a package is installed; the peers' are."""
+    compileall.compile_dir(Path(uttu.__file__).parent, quiet=1)
 
 
 def save(name: str, results: dict[str, Any]) -> None:
@@ -30,7 +30,7 @@ def save(name: str, results: dict[str, Any]) -> None:
     head = {
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "machine": _MACHINE,
-        "versions": {"weft": version("weft"), "sqlite": sqlite3.sqlite_version},
+        "versions": {"uttu": version("uttu"), "sqlite": sqlite3.sqlite_version},
     }
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(head | results, indent=2) + "\n")

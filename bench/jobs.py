@@ -1,4 +1,4 @@
-"""No-op tasks through the app of Weft, and through a plain Celery app on the same broker.
+"""No-op tasks through the app of Uttu, and through a plain Celery app on the same broker.
 
     python -m bench.jobs [--tasks 4000] [--rounds 5] [--broker redis rabbitmq]
 
@@ -21,9 +21,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.common import compile_weft, save, table
-
-from weft.testing.servers import RabbitServer, RedisServer
+from bench.common import compile_uttu, save, table
+from tests.harness.servers import RabbitServer, RedisServer
 
 _APPS = {
     "plain": "from celery import Celery\napp = Celery('plain', broker=BROKER, backend=BACKEND)\n",
@@ -36,8 +35,8 @@ _APPS = {
         "else:\n"
         "    app.conf.update(worker_disable_prefetch=True)\n"
     ),
-    "weft": (
-        "from weft.jobs import App, JobSettings\n"
+    "uttu": (
+        "from uttu.jobs import App, JobSettings\n"
         "app = App(JobSettings(broker=BROKER, backend=BACKEND, name='bench', queue='bench'))\n"
     ),
 }
@@ -65,13 +64,30 @@ class Contestant:
         module = f"bench_{name}"
         (folder / f"{module}.py").write_text(f"BROKER, BACKEND = {broker!r}, {backend!r}\n{_APPS[name]}{_TASK}")
         log = (folder / f"{name}.log").open("wb")
-        # The Weft that is measured is the one of this process.
+        # The Uttu that is measured is the one of this process.
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])}
         worker = subprocess.Popen(
-            [sys.executable, "-m", "celery", "-A", module, "worker", "-c", "2", "-l", "INFO", "-n", f"{name}@bench",
-             "--without-gossip", "--without-mingle"],
-            cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=environment,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "celery",
+                "-A",
+                module,
+                "worker",
+                "-c",
+                "2",
+                "-l",
+                "INFO",
+                "-n",
+                f"{name}@bench",
+                "--without-gossip",
+                "--without-mingle",
+            ],
+            cwd=folder,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
         running.callback(worker.wait)
         running.callback(worker.terminate)
         while b" ready." not in (folder / f"{name}.log").read_bytes():
@@ -80,9 +96,12 @@ class Contestant:
             time.sleep(0.05)
         self._sender = subprocess.Popen(
             [sys.executable, "-c", _SENDER.format(app=module)],
-            cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
             env=environment,
-        )  # fmt: skip
+        )
         running.callback(self._sender.wait)
         running.callback(self._sender.terminate)
 
@@ -124,7 +143,7 @@ def main() -> None:
     parser.add_argument("--broker", nargs="+", choices=["redis", "rabbitmq"], default=["redis", "rabbitmq"])
     parser.add_argument("--no-save", action="store_true")
     options = parser.parse_args()
-    compile_weft()
+    compile_uttu()
     results = {}
     for kind in options.broker:
         with ExitStack() as running:

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import psutil
 
-from weft.testing.site import Site, SiteProcess
+from uttu.testing.site import Site, SiteProcess
 
 SPIDER = """
 import os
-from weft import Page, Spider
+from uttu import Page, Spider
 
 spider = Spider("memory", start=os.environ["SITE_URL"], robots=False, delay=0, per_host=0)
 
@@ -54,13 +54,15 @@ def main() -> None:
     with SiteProcess(site) as running, tempfile.TemporaryDirectory() as folder:
         Path(folder, "spider.py").write_text(SPIDER)
         crawl = subprocess.Popen(
-            [sys.executable, "-m", "weft", "crawl", "spider.py", "-o", "out.jsonl"],
-            cwd=folder, env=os.environ | {"SITE_URL": running.url + "p/0"}, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            [sys.executable, "-m", "uttu", "crawl", "spider.py", "-o", "out.jsonl"],
+            cwd=folder,
+            env=os.environ | {"SITE_URL": running.url + "p/0"},
+            stderr=subprocess.DEVNULL,
+        )
         process, peak, count, begin = psutil.Process(crawl.pid), 0, 0, time.monotonic()
         while count < options.seen and crawl.poll() is None:
             time.sleep(3)
-            count = seen(Path(folder, ".weft", "crawls", "memory.db"))
+            count = seen(Path(folder, ".uttu", "crawls", "memory.db"))
             resident = process.memory_info().rss
             peak = max(peak, resident)
             line = {"seconds": round(time.monotonic() - begin), "seen": count, "resident_mb": resident >> 20}

@@ -26,14 +26,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.common import compile_weft, save, table
+from bench.common import compile_uttu, save, table
 from bench.side_by_side.machine import Theft
 
-from weft.testing.site import Record, Site, SiteProcess, gaps
+from uttu.testing.site import Record, Site, SiteProcess, gaps
 
 SPIDER = """
 import os
-from weft import Page, Spider
+from uttu import Page, Spider
 
 hosts = os.environ["SITE_URLS"].split()
 spider = Spider("polite", delay=float(os.environ["DELAY"]), private=True)
@@ -59,10 +59,12 @@ def crawled(hosts: int, delay: float, seconds: float, workers: int) -> list[Reco
     with SiteProcess(site) as running, tempfile.TemporaryDirectory() as folder:
         Path(folder, "polite.py").write_text(SPIDER)
         subprocess.run(
-            [sys.executable, "-m", "weft", "crawl", "polite.py", "--max-time", str(seconds), "--workers", str(workers)],
-            cwd=folder, check=True, stderr=subprocess.DEVNULL, env=os.environ
-            | {"SITE_URLS": " ".join(running.urls), "PAGES": str(pages), "DELAY": str(delay)},
-        )  # fmt: skip
+            [sys.executable, "-m", "uttu", "crawl", "polite.py", "--max-time", str(seconds), "--workers", str(workers)],
+            cwd=folder,
+            check=True,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"SITE_URLS": " ".join(running.urls), "PAGES": str(pages), "DELAY": str(delay)},
+        )
         return running.records()
 
 
@@ -101,7 +103,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args()
-    compile_weft()
+    compile_uttu()
     rounds = []
     for _ in range(options.rounds):
         theft = Theft()

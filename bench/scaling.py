@@ -3,7 +3,7 @@
     python -m bench.scaling [--pages 60000] [--rounds 3]
 
 A web server on the same machine would take part of the second core. So there is none: a middleware of the spider makes
-each page where it is asked for (6 KB, 32 links), in the process that asks. What is left is all that Weft does but the
+each page where it is asked for (6 KB, 32 links), in the process that asks. What is left is all that Uttu does but the
 HTTP exchange: leases, parsing, links, settling, items written. Time is that of the whole command, its start included.
 """
 
@@ -24,10 +24,10 @@ SPIDER = """
 import asyncio
 import os
 
-from weft import Page, Request, Response, Spider
-from weft.model import Headers
-from weft.testing.site.model import Layout, Site
-from weft.testing.site.pages import Pages
+from uttu import Page, Request, Response, Spider
+from uttu.model import Headers
+from uttu.testing.site.model import Layout, Site
+from uttu.testing.site.pages import Pages
 
 spider = Spider("scaling", start="http://127.0.0.1:8080/p/0", robots=False, delay=0, per_host=0)
 pages = Pages(Layout.at(Site(pages=int(os.environ["PAGES"])), 8080))
@@ -51,7 +51,7 @@ def crawl(pages: int, workers: int) -> float:
     """Pages a second."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "spider.py").write_text(SPIDER)
-        command = [sys.executable, "-m", "weft", "crawl", "spider.py", "-o", "out.jsonl", "--workers", str(workers)]
+        command = [sys.executable, "-m", "uttu", "crawl", "spider.py", "-o", "out.jsonl", "--workers", str(workers)]
         began = time.monotonic()
         subprocess.run(
             command, cwd=folder, check=True, stderr=subprocess.DEVNULL, env=os.environ | {"PAGES": str(pages)}

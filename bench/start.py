@@ -1,4 +1,4 @@
-"""How long it takes to start: ``weft --help``, and a crawl until its first page and its first item.
+"""How long it takes to start: ``uttu --help``, and a crawl until its first page and its first item.
 
     python -m bench.start [--rounds 9]
 
@@ -20,13 +20,13 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from bench.common import compile_weft, save, table
+from bench.common import compile_uttu, save, table
 
-from weft.testing.site import Site, SiteProcess
+from uttu.testing.site import Site, SiteProcess
 
 SPIDER = """
 import os
-from weft import Page, Spider
+from uttu import Page, Spider
 
 spider = Spider("start", start=os.environ["SITE_URL"], delay=0, private=True)
 
@@ -35,13 +35,13 @@ def page(page: Page):
     yield {"url": page.url, "title": page.css("title::text").get()}
 """
 PAGE = "/p/0"
-_WEFT = Path(sys.executable).with_name("weft")
+_UTTU = Path(sys.executable).with_name("uttu")
 _LOOK_AGAIN = 0.001
 
 
 def helped() -> float:
     begin = time.monotonic()
-    subprocess.run([_WEFT, "--help"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([_UTTU, "--help"], check=True, stdout=subprocess.DEVNULL)
     return time.monotonic() - begin
 
 
@@ -53,9 +53,11 @@ def crawled(site: SiteProcess, folder: Path) -> dict[str, float]:
     seen = len(site.records())
     begin = time.monotonic()
     with subprocess.Popen(
-        [_WEFT, "crawl", "spider.py", "-o", output.name],
-        cwd=folder, stderr=subprocess.DEVNULL, env=os.environ | {"SITE_URL": site.url.rstrip("/") + PAGE},
-    ) as crawl:  # fmt: skip
+        [_UTTU, "crawl", "spider.py", "-o", output.name],
+        cwd=folder,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"SITE_URL": site.url.rstrip("/") + PAGE},
+    ) as crawl:
         while crawl.poll() is None and not (output.exists() and output.stat().st_size):
             time.sleep(_LOOK_AGAIN)
         written = time.monotonic()
@@ -76,13 +78,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
-    compile_weft()
+    compile_uttu()
     times: defaultdict[str, list[float]] = defaultdict(list)
     with SiteProcess(Site(pages=1)) as site, tempfile.TemporaryDirectory() as folder:
         for number in range(options.rounds):
-            times["weft --help"].append(helped())
+            times["uttu --help"].append(helped())
             for name, seconds in crawled(site, Path(folder, str(number))).items():
-                times[f"weft crawl: {name}"].append(seconds)
+                times[f"uttu crawl: {name}"].append(seconds)
     found: dict[str, Any] = {
         name: {"median": statistics.median(each), "least": min(each), "most": max(each)} for name, each in times.items()
     }

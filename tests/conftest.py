@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -15,22 +16,20 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ("tests.sharing",)
-pytest.register_assert_rewrite("weft.testing")
+from tests.harness.servers import KafkaServer, RabbitServer, RedisCluster, RedisServer, ServerMissing
 
-from weft.testing.servers import (  # noqa: E402, rewritten only from here on
-    KafkaServer,
-    RabbitServer,
-    RedisCluster,
-    RedisServer,
-    ServerMissing,
-)
+pytest_plugins = ("tests.sharing",)
+pytest.register_assert_rewrite("uttu.testing")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell that starts the tests in the background lets them ignore SIGINT, and their children would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
     """Redis 7 or newer."""
-    if given := os.environ.get("WEFT_TEST_REDIS"):
+    if given := os.environ.get("UTTU_TEST_REDIS"):
         yield given
         return
     with RedisServer("redis") as server:
@@ -40,7 +39,7 @@ def redis_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def valkey_url() -> Iterator[str]:
     """Valkey 9 or newer."""
-    if given := os.environ.get("WEFT_TEST_VALKEY"):
+    if given := os.environ.get("UTTU_TEST_VALKEY"):
         yield given
         return
     with RedisServer("valkey") as server:
@@ -50,7 +49,7 @@ def valkey_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def redis_cluster_url() -> Iterator[str]:
     """A Redis Cluster of three nodes."""
-    if given := os.environ.get("WEFT_TEST_REDIS_CLUSTER"):
+    if given := os.environ.get("UTTU_TEST_REDIS_CLUSTER"):
         yield given
         return
     with RedisCluster("redis") as cluster:
@@ -60,7 +59,7 @@ def redis_cluster_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def rabbitmq_url() -> Iterator[str]:
     """RabbitMQ 3.10 or newer, with its management API."""
-    if given := os.environ.get("WEFT_TEST_RABBITMQ"):
+    if given := os.environ.get("UTTU_TEST_RABBITMQ"):
         yield given
         return
     with RabbitServer() as server:
@@ -70,7 +69,7 @@ def rabbitmq_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def kafka_url() -> Iterator[str]:
     """Kafka 4 or newer, where a subscriber may be given up after a second."""
-    if given := os.environ.get("WEFT_TEST_KAFKA"):
+    if given := os.environ.get("UTTU_TEST_KAFKA"):
         yield given
         return
     with KafkaServer() as server:
@@ -126,6 +125,6 @@ def _skipping() -> Iterator[None]:
     try:
         yield
     except ServerMissing as missing:
-        if os.environ.get("CI") or os.environ.get("WEFT_TEST_SERVERS") == "required":
+        if os.environ.get("CI") or os.environ.get("UTTU_TEST_SERVERS") == "required":
             raise
         pytest.skip(str(missing))

@@ -1,4 +1,4 @@
-"""How tests are shared out among several processes, see ``make test``: by files, the longest first."""
+"""Distribute test files over the processes of ``make test``, the longest files first."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from xdist.scheduler.loadfile import LoadFileScheduling
 
 TESTS = Path(__file__).parent
 
-# The longest first, lest one process be left alone with them at the end.
+# Files that take 20 seconds or more, the longest first, so that none of them starts last.
 LONG = (
     "bus/test_kafka_failures.py",
-    "jobs/test_d5_schedules.py",
-    "jobs/test_crawl.py",
+    "jobs/test_schedules.py",
+    "jobs/test_crawl_task.py",
     "bus/test_rabbitmq_failures.py",
-    "jobs/test_d8_operation.py",
+    "jobs/test_commands.py",
     "cli/test_up.py",
-    "jobs/test_crawl_kills.py",
-    "jobs/test_jobs_bad_input.py",
-    "jobs/test_d7_limits.py",
+    "jobs/test_crawl_task_kills.py",
+    "jobs/test_bad_input.py",
+    "jobs/test_limits.py",
     "crawl/test_life.py",
-    "cli/test_pause.py",
-    "jobs/test_d10_embedded.py",
+    "cli/test_control.py",
+    "jobs/test_embedded_server.py",
     "bus/test_rabbitmq.py",
     "crawl/test_bus.py",
     "crawl/test_kill.py",
     "bus/test_kafka.py",
-    "jobs/test_d10_embedded_places.py",
-    "testing/test_nemesis.py",
+    "jobs/test_embedded_paths.py",
+    "harness/test_nemesis.py",
     "crawl/test_follow.py",
-    "jobs/test_d5_kill.py",
+    "jobs/test_schedule_beat_kills.py",
     "cli/test_demo.py",
-    "jobs/test_c7_flower.py",
+    "jobs/test_flower.py",
     "crawl/test_fleet_size.py",
-    "jobs/test_d2_results.py",
+    "jobs/test_results.py",
     "crawl/test_processes.py",
-    "jobs/test_d10_brokers.py",
-    "jobs/test_d6_routing.py",
-    "testing/test_servers.py",
+    "jobs/test_brokers.py",
+    "jobs/test_routing.py",
+    "harness/test_servers.py",
     "crawl/test_move.py",
-    "frontier/test_redis_moving.py",
+    "frontier/test_redis_transfer.py",
     "bus/test_redis.py",
     "docs/test_docs.py",
     "crawl/test_polite.py",
 )
 
-# All in one process: each would start a Kafka of its own, which works even when it has nothing to do.
+# These files share one process and so one Kafka server, which uses a core even when idle.
 KAFKA = frozenset(
     {
         "bus/test_kafka.py",

@@ -1,50 +1,52 @@
-"""The directions of imports hold for every module: none is left out of ``.importlinter``."""
+"""What import-linter can't check: that its rules name every technology, and what is imported at start."""
 
 from __future__ import annotations
 
 import configparser
+import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SOURCE = ROOT / "src"
-# What only holds modules, and what may use everything.
-ROOMS = {"weft.bus", "weft.fetch", "weft.frontier", "weft.sinks"}
-FREE = "weft.testing"
+SOURCE = ROOT / "src" / "uttu"
+# Modules of a role that are not technologies: contracts, and parts that technologies share.
+SHARED = {
+    "bus": {"base", "consumer", "topics"},
+    "fetch": {
+        "base",
+        "cookies",
+        "decoding",
+        "exchange",
+        "http1",
+        "http1_parser",
+        "http2",
+        "http2_frames",
+        "pool",
+        "proxies",
+        "resolver",
+        "tls",
+    },
+    "frontier": {"base", "catalog", "transfer"},
+    "sinks": {"base", "files"},
+}
 
 
-def contract(name: str, key: str) -> set[str]:
+def test_every_technology_is_in_the_rule_that_keeps_them_apart() -> None:
     parser = configparser.ConfigParser()
     parser.read(ROOT / ".importlinter")
-    return set(parser[f"importlinter:contract:{name}"][key].replace("|", " ").split())
+    listed = set(parser["importlinter:contract:roles"]["layers"].replace("|", " ").split())
+    found = {
+        f"uttu.{role}.{path.stem}"
+        for role, shared in SHARED.items()
+        for path in (SOURCE / role).iterdir()
+        if (path.suffix == ".py" or (path / "__init__.py").exists()) and path.stem not in shared | {"__init__"}
+    }
+    assert found <= listed
 
 
-def modules() -> set[str]:
-    files = (file.relative_to(SOURCE).with_suffix("") for file in (SOURCE / "weft").rglob("*.py"))
-    return {".".join(file.parts).removesuffix(".__init__") for file in files} - {"weft"}
-
-
-def is_within(module: str, listed: set[str]) -> bool:
-    parts = module.split(".")
-    return any(".".join(parts[:end]) in listed for end in range(1, len(parts) + 1))
-
-
-def test_every_module_is_in_a_layer() -> None:
-    layers = contract("layers", "layers")
-    assert layers <= modules()
-    assert {module for module in modules() if not is_within(module, {*layers, FREE})} == ROOMS
-
-
-def test_the_engine_is_kept_from_every_technology() -> None:
-    parser = configparser.ConfigParser()
-    parser.read(ROOT / ".importlinter")
-    lines = parser["importlinter:contract:layers"]["layers"].split("\n")
-    above = lines[: lines.index("weft.engine")]
-    in_rooms = {name for line in above for name in line.split(" | ") if name.rpartition(".")[0] in ROOMS}
-    shared = {"weft.bus.subscription", "weft.bus.backlog"}  # of all brokers, and so of none
-    assert in_rooms - shared <= contract("no-technology-in-engine", "forbidden_modules")
-
-
-def test_nobody_but_the_command_line_is_free_to_use_what_is_for_tests() -> None:
-    known = contract("testing", "source_modules") | {"weft.cli", "weft.__main__", FREE}
-    plain = {"weft.errors", "weft.clock", "weft.version", "weft.process", "weft.addresses"}
-    assert {module for module in modules() if not is_within(module, known)} == plain
+def test_a_crawl_starts_without_what_few_crawls_need() -> None:
+    """XPath, sitemaps and rare encodings are imported when a page needs them: each start would pay for them."""
+    code = "import sys, uttu.runtime.crawl, uttu.cli.foreground, uttu.fetch.http; print(*sys.modules)"
+    imported = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert "uttu.engine.page_processor" in imported
+    assert {"lxml.etree", "lxml.html", "_codecs_cn", "_codecs_hk", "_codecs_jp"}.isdisjoint(imported)

@@ -21,10 +21,9 @@ from typing import Any
 import uvloop
 from bench.bus.bare import BareKafka, BareRabbit, BareRedis
 from bench.bus.client import BATCH, Client
-from bench.bus.woven import Woven
+from bench.bus.uttu_bus import UttuBus
 from bench.common import save, table
-
-from weft.testing.servers import KafkaServer, RabbitServer, RedisServer
+from tests.harness.servers import KafkaServer, RabbitServer, RedisServer
 
 WANTED = 0.6
 SERVERS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
@@ -51,7 +50,7 @@ async def play(client: Client, topic: str, count: int) -> tuple[float, float]:
 async def compare(kind: str, url: str, count: int, rounds: int) -> dict[str, list[tuple[float, float]]]:
     found: dict[str, list[tuple[float, float]]] = {"bare": [], "bus": []}
     for number in range(rounds):
-        for name, make in (("bare", BARE[kind]), ("bus", Woven)):
+        for name, make in (("bare", BARE[kind]), ("bus", UttuBus)):
             found[name].append(await play(make(url), f"bench.{name}{number}", count))
     return found
 
@@ -72,7 +71,7 @@ def main() -> None:
             bare, bus = ([each[index] for each in found[name]] for name in ("bare", "bus"))
             share = statistics.median(mine / theirs for theirs, mine in zip(bare, bus, strict=True))
             rows.append([kind, what, round(statistics.median(bare)), round(statistics.median(bus)), share])
-    table("Messages a second", ["broker", "what", "bare client", "Weft's bus", "share"], rows)
+    table("Messages a second", ["broker", "what", "bare client", "Uttu's bus", "share"], rows)
     print(f"at least {WANTED:.0%} are wanted")
     save("bus", results)
 

@@ -16,8 +16,7 @@ from typing import Any
 
 from bench.common import save
 from bench.frontier import cost, load, memory
-
-from weft.testing.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 PARTS = ("cost", "memory", "load")
 

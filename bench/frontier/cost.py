@@ -14,8 +14,7 @@ from typing import Any
 from bench.common import table
 from bench.frontier.sampling import sampled
 from bench.frontier.stores import redis_store, sqlite_store
-
-from weft.testing.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 STORES = ("sqlite", "redis", "scrapy-redis")
 _ROOT = Path(__file__).parents[2]

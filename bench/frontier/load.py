@@ -22,12 +22,12 @@ from bench.common import table
 from bench.frontier.sampling import fill
 from bench.frontier.stores import redis_store
 from bench.frontier.urls import HOSTS, article, host_of, url_of
+from tests.harness.servers import RedisServer
 
-from weft.engine.gate import Known
-from weft.frontier.base import Frontier, Rules
-from weft.frontier.redis.depot import RedisDepot
-from weft.model import Done, Lease, Pace, Request
-from weft.testing.servers import RedisServer
+from uttu.engine.link_filter import SeenCache
+from uttu.frontier.base import Frontier, Rules
+from uttu.frontier.redis.catalog import RedisCatalog
+from uttu.model import Done, Lease, Pace, Request
 
 LINKS, NEW = 32, 0.1
 BATCH, SEED = 256, 100_000
@@ -83,14 +83,14 @@ def _cpu(pid: int) -> float:
 
 def _client(url: str, index: int, seconds: float, abroad: bool, ready: Any, results: Any) -> None:
     async def run() -> tuple[int, float]:
-        depot = await RedisDepot.connect(url)
-        frontier = (await depot.open("bench", _RULES)).frontier
+        catalog = await RedisCatalog.connect(url)
+        frontier = (await catalog.open("bench", _RULES)).frontier
         client = _Client(frontier, index, int(seconds * _PREPARED_PER_SECOND), abroad)
         ready.wait()
         before = time.process_time()
         settled = await client.work(time.monotonic() + seconds)
         spent = time.process_time() - before
-        await depot.close()
+        await catalog.close()
         return settled, spent
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -101,7 +101,7 @@ class _Client:
     def __init__(self, frontier: Frontier, index: int, prepared: int, abroad: bool) -> None:
         self._frontier = frontier
         self._name = f"client-{index}"
-        self._known = Known()
+        self._known = SeenCache()
         self._owed = 0.0
         self._old = [Request(url=url_of(each), depth=3) for each in range(_OLD)]
         self._known.add(self._old)

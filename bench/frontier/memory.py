@@ -9,8 +9,7 @@ from bench.common import table
 from bench.frontier.cost import run_peer
 from bench.frontier.sampling import weighed
 from bench.frontier.stores import redis_store
-
-from weft.testing.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 URLS, HOSTS = 400_000, 20_000
 _BAR = 0.3

@@ -5,7 +5,7 @@ are put again, and pages are taken and ended, in turn and in batches: the mean o
 requests that are put is not counted. Beside the time on the clock, which also counts what else the machine has to do,
 stands the processor's: of this process and of the store's server, if it has one.
 
-The peers' Python runs this too, so nothing of Weft is imported.
+The peers' Python runs this too, so nothing of Uttu is imported.
 """
 
 from __future__ import annotations

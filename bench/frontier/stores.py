@@ -1,4 +1,4 @@
-"""Weft's frontiers as the sampling sees them.
+"""Uttu's frontiers as the sampling sees them.
 
 Pages are leased from all lanes in turn and settled as done, without links or items. Lanes have no delay, or the pages
 of 2,000 hosts would soon have to wait; one page of a host is out at a time, as is usual.
@@ -16,17 +16,17 @@ from pathlib import Path
 import uvloop
 from bench.frontier.sampling import cpu_of
 from bench.frontier.urls import HOSTS, url_of
+from tests.harness.servers import RedisServer
 
-from weft.frontier.base import Frontier, Rules
-from weft.frontier.redis.depot import RedisDepot
-from weft.frontier.sqlite import Database, SqliteFrontier
-from weft.model import Done, Pace, Request
-from weft.testing.servers import RedisServer
+from uttu.frontier.base import Frontier, Rules
+from uttu.frontier.redis.catalog import RedisCatalog
+from uttu.frontier.sqlite import Database, SqliteFrontier
+from uttu.model import Done, Pace, Request
 
 _RULES = Rules(pace=Pace(0.0, 1))
 
 
-class WeftStore:
+class UttuStore:
     """See :class:`bench.frontier.sampling.Measured`."""
 
     def __init__(
@@ -61,7 +61,7 @@ class WeftStore:
 
 
 @contextlib.contextmanager
-def sqlite_store(hosts: int = HOSTS) -> Iterator[WeftStore]:
+def sqlite_store(hosts: int = HOSTS) -> Iterator[UttuStore]:
     """Its size is the database's, when the log has been moved into it; the log has up to about 130 MB more."""
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         database = Database.open(Path(folder, "crawl.db"))
@@ -70,15 +70,15 @@ def sqlite_store(hosts: int = HOSTS) -> Iterator[WeftStore]:
             return int(runner.run(database.read(lambda db: db.execute(f"PRAGMA {name}").fetchone()[0])))
 
         frontier = SqliteFrontier(database, _RULES)
-        yield WeftStore(frontier, runner, lambda: pages("page_count") * pages("page_size"), hosts)
+        yield UttuStore(frontier, runner, lambda: pages("page_count") * pages("page_size"), hosts)
         runner.run(frontier.close())
 
 
 @contextlib.contextmanager
-def redis_store(server: RedisServer, hosts: int = HOSTS) -> Iterator[WeftStore]:
+def redis_store(server: RedisServer, hosts: int = HOSTS) -> Iterator[UttuStore]:
     """Its size is all that the server has in use."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        depot = runner.run(RedisDepot.connect(server.url))
-        frontier = runner.run(depot.create("bench", _RULES)).frontier
-        yield WeftStore(frontier, runner, lambda: int(server.info("memory")["used_memory"]), hosts, server.pid)
-        runner.run(depot.close())
+        catalog = runner.run(RedisCatalog.connect(server.url))
+        frontier = runner.run(catalog.create("bench", _RULES)).frontier
+        yield UttuStore(frontier, runner, lambda: int(server.info("memory")["used_memory"]), hosts, server.pid)
+        runner.run(catalog.close())

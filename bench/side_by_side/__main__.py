@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from bench.common import compile_weft, table
+from bench.common import compile_uttu, table
 from bench.side_by_side.contestants import contestants
 from bench.side_by_side.machine import machine
 from bench.side_by_side.result import Median, medians, ratios
@@ -33,7 +33,7 @@ _LIMIT: Final = 1_800.0  # seconds for one crawl, after which it is taken to han
 
 def main() -> None:
     options = _options()
-    compile_weft()
+    compile_uttu()
     playing = [each for each in contestants(options.peers) if not options.only or each.name in options.only]
     date = datetime.now(UTC).date().isoformat()
     about: dict[str, Any] = {"date": date, "machine": machine(), "pages": options.pages}

@@ -9,12 +9,12 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot
 
-WEFT, BARE, OTHER = "#1d6f8a", "#b9c0c4", "#d08c4a"
+UTTU, BARE, OTHER = "#1d6f8a", "#b9c0c4", "#d08c4a"
 
 
 def colour(name: str) -> str:
-    if name.startswith("Weft"):
-        return WEFT
+    if name.startswith("Uttu"):
+        return UTTU
     return BARE if name.startswith("bare") else OTHER
 
 
@@ -39,8 +39,11 @@ versions = result["versions"]
 axes.set_xlabel(
     f"{machine['cpu']}, {machine['cores']} cores shared with the web server; Python {machine['python']}, "
     f"Scrapy {versions['scrapy']}, crawlee {versions['crawlee']}; {result['date']}",
-    fontsize=8.5, color="#555555", loc="left", labelpad=8,
-)  # fmt: skip
+    fontsize=8.5,
+    color="#555555",
+    loc="left",
+    labelpad=8,
+)
 axes.tick_params(left=False, labelsize=9.5, colors="#333333")
 axes.xaxis.set_major_formatter("{x:,.0f}")
 axes.xaxis.grid(True, color="#e6e6e6")

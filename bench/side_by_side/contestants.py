@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 _JOBS: Final = Path(__file__).parent / "jobs"
-_WEFT: Final = (sys.executable, "-m", "weft", "crawl", str(_JOBS / "weft_spider.py"), "-o", "out.jsonl")
+_UTTU: Final = (sys.executable, "-m", "uttu", "crawl", str(_JOBS / "uttu_spider.py"), "-o", "out.jsonl")
 _TWO: Final = ("--workers", "2", "-s", "concurrency=32")
 
 
@@ -21,10 +21,10 @@ class Contestant(NamedTuple):
     redis: bool = False
 
 
-WEFT: Final = Contestant("Weft, SQLite", _WEFT)
-WEFT_TWO: Final = Contestant("Weft, SQLite, 2 processes", (*_WEFT, *_TWO))
-WEFT_REDIS: Final = Contestant("Weft, Redis", _WEFT, redis=True)
-WEFT_REDIS_TWO: Final = Contestant("Weft, Redis, 2 workers", (*_WEFT, *_TWO), redis=True)
+UTTU: Final = Contestant("Uttu, SQLite", _UTTU)
+UTTU_TWO: Final = Contestant("Uttu, SQLite, 2 processes", (*_UTTU, *_TWO))
+UTTU_REDIS: Final = Contestant("Uttu, Redis", _UTTU, redis=True)
+UTTU_REDIS_TWO: Final = Contestant("Uttu, Redis, 2 workers", (*_UTTU, *_TWO), redis=True)
 BARE: Final = Contestant("bare loop, no framework", (sys.executable, str(_JOBS / "bare_loop.py")))
 
 SCRAPY: Final = "Scrapy, memory"
@@ -38,10 +38,10 @@ def contestants(peers: Path) -> list[Contestant]:
     python, scrapy, colly = str(peers / "python"), str(_JOBS / "scrapy_crawl.py"), peers / "colly"
     found = [
         BARE,
-        WEFT,
-        WEFT_TWO,
-        WEFT_REDIS,
-        WEFT_REDIS_TWO,
+        UTTU,
+        UTTU_TWO,
+        UTTU_REDIS,
+        UTTU_REDIS_TWO,
         Contestant(SCRAPY, (python, scrapy, "memory")),
         Contestant(SCRAPY_JOBDIR, (python, scrapy, "jobdir")),
         Contestant(SCRAPY_REDIS, (python, scrapy, "redis"), redis=True),

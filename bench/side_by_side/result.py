@@ -14,21 +14,21 @@ from bench.side_by_side.contestants import (
     SCRAPY,
     SCRAPY_JOBDIR,
     SCRAPY_REDIS,
-    WEFT,
-    WEFT_REDIS,
-    WEFT_REDIS_TWO,
-    WEFT_TWO,
+    UTTU,
+    UTTU_REDIS,
+    UTTU_REDIS_TWO,
+    UTTU_TWO,
 )
 from bench.side_by_side.rounds import Run
 
 _RATIOS: Final = (
-    (WEFT.name, SCRAPY),
-    (WEFT.name, SCRAPY_JOBDIR),
-    (WEFT.name, BARE.name),
-    (WEFT.name, COLLY),
-    (WEFT_REDIS.name, SCRAPY_REDIS),
-    (WEFT_TWO.name, WEFT.name),
-    (WEFT_REDIS_TWO.name, WEFT_REDIS.name),
+    (UTTU.name, SCRAPY),
+    (UTTU.name, SCRAPY_JOBDIR),
+    (UTTU.name, BARE.name),
+    (UTTU.name, COLLY),
+    (UTTU_REDIS.name, SCRAPY_REDIS),
+    (UTTU_TWO.name, UTTU.name),
+    (UTTU_REDIS_TWO.name, UTTU_REDIS.name),
 )
 
 

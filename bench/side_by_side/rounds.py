@@ -14,8 +14,7 @@ from bench.side_by_side.machine import Theft
 from bench.side_by_side.measure import cpu_of, measure
 from bench.side_by_side.rows import problem
 from bench.side_by_side.site import Row, StaticSite
-
-from weft.testing.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 _QUICK_SECONDS: Final = 30.0
 
@@ -67,11 +66,11 @@ def play(
 def _crawl(contestant: Contestant, site: StaticSite, expected: set[Row], number: int, limit: float) -> Run:
     pages = len(expected)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="weft-bench-")))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="uttu-bench-")))
         environment = {"START_URL": site.start}
         redis = stack.enter_context(RedisServer(appendonly=True, appendfsync="everysec")) if contestant.redis else None
         if redis:
-            environment |= {"REDIS_URL": redis.url, "WEFT_FRONTIER": redis.url}
+            environment |= {"REDIS_URL": redis.url, "UTTU_FRONTIER": redis.url}
         nginx_before, redis_before = cpu_of(site.pid), cpu_of(redis.pid) if redis else 0.0
         theft = Theft()
         taken = measure(contestant.command, folder, environment, limit)

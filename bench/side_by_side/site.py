@@ -13,13 +13,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from weft.testing.servers.errors import ServerMissing
-from weft.testing.servers.life import Server
-from weft.testing.servers.ports import Port
-from weft.testing.servers.process import ServerProcess
-from weft.testing.site import Site
-from weft.testing.site.model import Layout
-from weft.testing.site.pages import Pages, price, title
+from tests.harness.servers.base import Server
+from tests.harness.servers.errors import ServerMissing
+from tests.harness.servers.ports import Port
+from tests.harness.servers.process import ServerProcess
+
+from uttu.testing.site import Site
+from uttu.testing.site.model import Layout
+from uttu.testing.site.pages import Pages, price, title
 
 _OTHER_FILES: Final = 1_000  # connections and the like, beside the pages that are kept open
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-
-from weft.testing.servers.programs import redis_program
+from tests.harness.servers.programs import redis_program
 
 _LIBRARIES: Final = ("pyreqwest", "selectolax", "ada-url", "msgspec", "uvloop")
 _PEERS: Final = ("scrapy", "scrapy-redis", "crawlee", "twisted", "parsel", "lxml", "redis", "uvloop")
@@ -18,7 +17,7 @@ _COLLY: Final = Path(__file__).parent / "jobs" / "colly" / "go.mod"
 
 
 def versions(peers: Path, nginx: str) -> dict[str, str]:
-    found = {"weft": f"{version('weft')} ({_commit()})"} | {name: version(name) for name in _LIBRARIES}
+    found = {"uttu": f"{version('uttu')} ({_commit()})"} | {name: version(name) for name in _LIBRARIES}
     listed = _says(str(peers / "python"), "-m", "pip", "list", "--format", "json", "--disable-pip-version-check")
     installed = {each["name"].lower(): each["version"] for each in msgspec.json.decode(listed)}
     found |= {name: installed[name] for name in _PEERS}

@@ -1,6 +1,6 @@
 """An example: put your own spider beside it, and name it by SPIDER=yours.py."""
 
-from weft import Page, Spider
+from uttu import Page, Spider
 
 spider = Spider("quotes", start="https://quotes.toscrape.com/", domains=["quotes.toscrape.com"])
 

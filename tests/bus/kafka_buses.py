@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from uuid import uuid4
 
-from weft.bus.kafka import KafkaBus
-from weft.testing.bus_broker import PATIENCE
+from uttu.bus.kafka import KafkaBus
+from uttu.testing.contracts.broker import PATIENCE
 
 
 class Buses:

@@ -6,11 +6,11 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from weft.bus.redis import RedisBus
+from uttu.bus.redis import RedisBus
 
 
 class Buses:
-    """See :class:`weft.testing.bus_broker.Broker`: each test has a bus of its own name, and leaves nothing."""
+    """See :class:`uttu.testing.contracts.broker.Broker`: each test has a bus of its own name, and leaves nothing."""
 
     prefix = "t"
 

@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import Producer
 from tests.bus.kafka_buses import Buses, buses_at
 
-from weft.bus.base import Interest, Where
-from weft.bus.kafka.wire import dead_topic
-from weft.errors import BusRefused
-from weft.testing.bus_broker import Inbox, eventually, interest, message
-from weft.testing.bus_contract import BusContract
+from uttu.bus.base import HeaderFilter, SubscribeOptions
+from uttu.bus.kafka.codec import dead_topic
+from uttu.errors import BusRefused
+from uttu.testing.contracts.broker import Inbox, eventually, message, subscribe_to
+from uttu.testing.contracts.bus import BusContract
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ class TestKafka(BusContract):
 async def test_a_pattern_takes_a_topic_that_comes_later_from_its_beginning(buses: Buses) -> None:
     bus, inbox, alone, group = await buses.connect(), Inbox(), Inbox(), f"{buses.prefix}.g"
     await bus.publish([message(f"{buses.prefix}.a", "before")])
-    await bus.subscribe(interest(f"{buses.prefix}.*", group=group), inbox)
-    await bus.subscribe(interest(f"{buses.prefix}.*"), alone)
+    await bus.subscribe(subscribe_to(f"{buses.prefix}.*", group=group), inbox)
+    await bus.subscribe(subscribe_to(f"{buses.prefix}.*"), alone)
     for name in "abc":
         await bus.publish([message(f"{buses.prefix}.{name}", name)])
     for box in (inbox, alone):
@@ -42,9 +42,9 @@ async def test_a_pattern_takes_a_topic_that_comes_later_from_its_beginning(buses
 
 async def test_a_topic_that_comes_while_its_group_is_away_waits_for_it(buses: Buses) -> None:
     bus, inbox, group = await buses.connect(), Inbox(), f"{buses.prefix}.g"
-    await (await bus.subscribe(interest(f"{buses.prefix}.new.*", group=group), Inbox())).close()
+    await (await bus.subscribe(subscribe_to(f"{buses.prefix}.new.*", group=group), Inbox())).close()
     await bus.publish([message(f"{buses.prefix}.new.a", "kept")])
-    await bus.subscribe(interest(f"{buses.prefix}.new.*", group=group), inbox)
+    await bus.subscribe(subscribe_to(f"{buses.prefix}.new.*", group=group), inbox)
     await inbox.count(1)
     assert inbox.texts == ["kept"]
 
@@ -52,9 +52,9 @@ async def test_a_topic_that_comes_while_its_group_is_away_waits_for_it(buses: Bu
 async def test_a_topic_that_is_new_to_a_group_is_taken_from_its_end(buses: Buses) -> None:
     bus, inbox, group = await buses.connect(), Inbox(), f"{buses.prefix}.g"
     a, b = f"{buses.prefix}.a", f"{buses.prefix}.b"
-    await (await bus.subscribe(interest(a, group=group), Inbox())).close()
+    await (await bus.subscribe(subscribe_to(a, group=group), Inbox())).close()
     await bus.publish([message(a, "kept"), message(b, "old")])
-    await bus.subscribe(interest(a, b, group=group), inbox)
+    await bus.subscribe(subscribe_to(a, b, group=group), inbox)
     await bus.publish([message(b, "new")])
     await inbox.count(2)
     assert sorted(inbox.texts) == ["kept", "new"]
@@ -62,7 +62,7 @@ async def test_a_topic_that_is_new_to_a_group_is_taken_from_its_end(buses: Buses
 
 async def test_what_is_filtered_out_is_done(buses: Buses) -> None:
     bus, inbox, topic, group = await buses.connect(), Inbox(), f"{buses.prefix}.t", f"{buses.prefix}.g"
-    await bus.subscribe(interest(topic, group=group, where=Where({"a": "b"})), inbox)
+    await bus.subscribe(subscribe_to(topic, group=group, where=HeaderFilter({"a": "b"})), inbox)
     await bus.publish([message(topic, "no", key=str(number)) for number in range(20)])
 
     async def is_done() -> bool:
@@ -75,7 +75,7 @@ async def test_what_is_filtered_out_is_done(buses: Buses) -> None:
 async def test_a_listener_leaves_no_trace(buses: Buses) -> None:
     bus, inbox, topic = await buses.connect(), Inbox(), f"{buses.prefix}.t"
     before = {group.name for group in await bus.groups()}
-    subscription = await bus.subscribe(interest(topic), inbox)
+    subscription = await bus.subscribe(subscribe_to(topic), inbox)
     await bus.publish([message(topic, "one")])
     await inbox.count(1)
     assert {group.name for group in await bus.groups()} <= before
@@ -86,7 +86,7 @@ async def test_a_listener_leaves_no_trace(buses: Buses) -> None:
 async def test_a_failed_message_holds_up_those_behind_it_and_no_others(buses: Buses) -> None:
     bus, topic = await buses.connect(), f"{buses.prefix}.t"
     inbox = Inbox(lambda delivery: delivery.payload == b"k-5" and delivery.attempt < 4)
-    await bus.subscribe(interest(topic, group=f"{buses.prefix}.g", batch=3, prefetch=10), inbox)
+    await bus.subscribe(subscribe_to(topic, group=f"{buses.prefix}.g", batch=3, prefetch=10), inbox)
     texts = [f"{key}-{number}" for number in range(20) for key in ("k", "a", "b", "c", "d", "e")]
     await bus.publish([message(topic, text, key=text[0]) for text in texts])
     await inbox.count(len(texts))
@@ -99,8 +99,8 @@ async def test_a_failed_message_holds_up_those_behind_it_and_no_others(buses: Bu
 async def test_the_dead_letters_are_a_topic_that_no_pattern_takes(buses: Buses) -> None:
     bus, inbox, everything = await buses.connect(), Inbox(lambda delivery: True), Inbox()
     topic, group = f"{buses.prefix}.t", f"{buses.prefix}.g"
-    await bus.subscribe(interest(topic, group=group, attempts=1), inbox)
-    await bus.subscribe(interest("#", group=f"{buses.prefix}.all"), everything)
+    await bus.subscribe(subscribe_to(topic, group=group, attempts=1), inbox)
+    await bus.subscribe(subscribe_to("#", group=f"{buses.prefix}.all"), everything)
     await bus.publish([message(topic, "bad")])
 
     async def buried() -> bool:
@@ -118,7 +118,7 @@ async def test_the_dead_letters_are_a_topic_that_no_pattern_takes(buses: Buses) 
 
 async def test_what_others_produce_is_taken_as_it_is(buses: Buses) -> None:
     bus, inbox, topic = await buses.connect(), Inbox(), f"{buses.prefix}.t"
-    await bus.subscribe(interest(topic, group=f"{buses.prefix}.g"), inbox)
+    await bus.subscribe(subscribe_to(topic, group=f"{buses.prefix}.g"), inbox)
     producer = Producer({"bootstrap.servers": buses.url.partition("//")[2].partition("?")[0]})
     producer.produce(topic, None, b"\xff", headers=[("none", None), ("odd", b"\xff")], partition=0)
     await asyncio.to_thread(producer.flush, 10)
@@ -130,7 +130,7 @@ async def test_what_others_produce_is_taken_as_it_is(buses: Buses) -> None:
 async def test_a_group_at_work_is_not_purged(buses: Buses) -> None:
     bus, inbox, topic, group = await buses.connect(), Inbox(), f"{buses.prefix}.t", f"{buses.prefix}.g"
     inbox.open.clear()
-    await bus.subscribe(interest(topic, group=group), inbox)
+    await bus.subscribe(subscribe_to(topic, group=group), inbox)
     await bus.publish([message(topic)])
     for forget in (False, True):
         with pytest.raises(BusRefused, match="has subscribers"):
@@ -141,7 +141,7 @@ async def test_a_group_at_work_is_not_purged(buses: Buses) -> None:
 async def test_a_slow_subscriber_shows_as_lag_and_holds_no_more_than_its_prefetch(buses: Buses) -> None:
     bus, slow, topic, group = await buses.connect(), Inbox(), f"{buses.prefix}.t", f"{buses.prefix}.g"
     slow.open.clear()
-    subscription = await bus.subscribe(interest(topic, group=group, batch=10, prefetch=20), slow)
+    subscription = await bus.subscribe(subscribe_to(topic, group=group, batch=10, prefetch=20), slow)
     await bus.publish([message(topic, str(number), key=str(number)) for number in range(500)])
     await slow.until(lambda box: bool(box.begun))
     (state,) = await bus.groups(group)
@@ -162,7 +162,7 @@ async def test_a_slow_subscriber_shows_as_lag_and_holds_no_more_than_its_prefetc
 async def test_a_group_may_start_at_the_end_although_there_is_more(buses: Buses) -> None:
     bus, inbox, topic = await buses.connect(), Inbox(), f"{buses.prefix}.t"
     await bus.publish([message(topic, "old", key=str(number)) for number in range(20)])
-    await bus.subscribe(Interest(topics=(topic,), group=f"{buses.prefix}.g", start="latest"), inbox)
+    await bus.subscribe(SubscribeOptions(topics=(topic,), group=f"{buses.prefix}.g", start="latest"), inbox)
     await bus.publish([message(topic, "new")])
     await inbox.count(1)
     assert inbox.texts == ["new"]

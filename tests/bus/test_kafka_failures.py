@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.bus.children import child, handled, is_ready
 from tests.bus.kafka_buses import Buses, buses_at
+from tests.bus.subscribers import child, handled, is_ready
+from tests.harness.servers import KafkaCluster, KafkaServer
 
-from weft.bus.base import Connection, Delivery
-from weft.errors import BusUnavailable
-from weft.testing.bus_broker import Inbox, eventually, interest, message
-from weft.testing.servers import KafkaCluster, KafkaServer
+from uttu.bus.base import Delivery
+from uttu.clients import ConnectionState
+from uttu.errors import BusUnavailable
+from uttu.testing.contracts.broker import Inbox, eventually, message, subscribe_to
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ async def test_what_a_killed_subscriber_held_goes_to_another(buses: Buses, tmp_p
     topic, group = f"{buses.prefix}.pages", f"{buses.prefix}.shared"
     files, others = [tmp_path / "one", tmp_path / "two"], Inbox()
     all_of_them = [f"k{number % 50}-{number}" for number in range(count)]
-    await bus.subscribe(interest(topic, group=f"{buses.prefix}.others"), others)
+    await bus.subscribe(subscribe_to(topic, group=f"{buses.prefix}.others"), others)
     options = {"batch": 50, "prefetch": prefetch, "pause": 0.02}
     with child(buses.url, group, topic, files[0], **options) as victim:
         await eventually(lambda: is_ready(files[0]))
@@ -74,7 +75,7 @@ async def test_confirmed_messages_survive_one_of_three_brokers() -> None:
         async with buses_at(cluster.url, timeout=60) as buses:
             publisher, consumer, inbox = await buses.connect(), await buses.connect(), Inbox()
             topic, group = f"{buses.prefix}.t", f"{buses.prefix}.g"
-            await consumer.subscribe(interest(topic, group=group, batch=20, prefetch=100), inbox)
+            await consumer.subscribe(subscribe_to(topic, group=group, batch=20, prefetch=100), inbox)
             confirmed: list[str] = []
 
             async def publish() -> None:
@@ -102,23 +103,23 @@ async def test_a_broker_that_goes_and_comes_back() -> None:
             bus, inbox, states = await buses.connect(), Inbox(), []
             changed = asyncio.Event()
 
-            def listener(state: Connection, why: str) -> None:
+            def listener(state: ConnectionState, why: str) -> None:
                 states.append((state, why))
                 changed.set()
 
             bus.listen(listener)
             topic, group = f"{buses.prefix}.t", f"{buses.prefix}.g"
-            await bus.subscribe(interest(topic, group=group), inbox)
+            await bus.subscribe(subscribe_to(topic, group=group), inbox)
             await bus.publish([message(topic, "before")])
             await inbox.count(1)
             server.kill()
             with pytest.raises(BusUnavailable, match=f"127.0.0.1:{server.port}"):
                 await bus.publish([message(topic, "away")])
-            await eventually(lambda: [state for state, _ in states] == [Connection.LOST])
+            await eventually(lambda: [state for state, _ in states] == [ConnectionState.LOST])
             with pytest.raises(BusUnavailable, match=f"127.0.0.1:{server.port}"):
                 await buses.connect()
             await asyncio.to_thread(server.restart)
-            await eventually(lambda: [state for state, _ in states] == [Connection.LOST, Connection.UP])
+            await eventually(lambda: [state for state, _ in states] == [ConnectionState.LOST, ConnectionState.UP])
             await bus.publish([message(topic, "after")])
             await inbox.until(lambda box: "after" in box.texts)
             assert str(server.port) in states[0][1]
@@ -133,10 +134,10 @@ async def test_partitions_move_only_when_the_handler_has_ended(buses: Buses) -> 
     topic, group = f"{buses.prefix}.t", f"{buses.prefix}.g"
     stuck, inbox = Inbox(), Inbox()
     stuck.open.clear()
-    await first.subscribe(interest(topic, group=group, batch=60), stuck)
+    await first.subscribe(subscribe_to(topic, group=group, batch=60), stuck)
     await first.publish([message(topic, str(number), key=str(number)) for number in range(60)])
     await stuck.until(lambda box: bool(box.begun))
-    await second.subscribe(interest(topic, group=group), inbox)
+    await second.subscribe(subscribe_to(topic, group=group), inbox)
     await asyncio.sleep(1)  # Kafka wants half of the partitions back by now
     # The handler may have begun before messages of all partitions were there; those it has none of may move.
     assert partitions(stuck.begun).isdisjoint(partitions(inbox.begun))
@@ -162,7 +163,7 @@ async def test_partitions_of_a_busy_subscriber_move_without_a_message_lost_or_ou
         await asyncio.sleep(0.001)  # so that partitions are shared out anew before all is done
         await inbox(deliveries)
 
-    taken = interest(topic, group=group, batch=20)
+    taken = subscribe_to(topic, group=group, batch=20)
     await (await first.subscribe(taken, handler)).close()
     for begin in range(0, count, 1_000):
         part = texts[begin : begin + 1_000]

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 import pytest
 from tests.bus.kafka_buses import buses_at
 from tests.fetch.certificates import Authority
+from tests.harness.servers import KafkaServer
+from tests.harness.servers.ports import Port
 
-from weft.assembly import open_bus
-from weft.bus.kafka import KafkaBus
-from weft.bus.kafka.address import parse
-from weft.errors import BusRefused, BusUnavailable, ConfigError
-from weft.testing.bus_broker import Inbox, interest, message
-from weft.testing.servers import KafkaServer
-from weft.testing.servers.ports import Port
+from uttu.bus.kafka import KafkaBus
+from uttu.clients.kafka import parse_address
+from uttu.errors import BusRefused, BusUnavailable, ConfigError
+from uttu.runtime.registry import open_bus
+from uttu.testing.contracts.broker import Inbox, message, subscribe_to
 
 
 def test_an_address_with_everything() -> None:
-    address = parse(
+    address = parse_address(
         "kafkas://me:p%40ss@b1,b2:9093,[::1]:9094?partitions=3&replication=2&compression=zstd&timeout=5&session=6"
         "&mechanism=SCRAM-SHA-512&cafile=/ca.pem&certfile=/c.pem&keyfile=/k.pem"
     )
@@ -85,7 +85,7 @@ async def test_more_copies_than_brokers(kafka_url: str) -> None:
 def server(authority: Authority) -> Iterator[KafkaServer]:
     """One that asks for a login."""
     certificate = authority.file.parent / "127.0.0.130.pem"
-    with KafkaServer(users={"weft": "s3cret:@/", "guest": "guest"}, certificate=certificate) as server:
+    with KafkaServer(users={"uttu": "s3cret:@/", "guest": "guest"}, certificate=certificate) as server:
         yield server
 
 
@@ -95,7 +95,7 @@ async def test_tls(server: KafkaServer, authority: Authority) -> None:
         await KafkaBus.connect(f"{url}?timeout=1")
     async with buses_at(url, cafile=authority.file) as buses:
         bus, inbox, topic = await buses.connect(), Inbox(), f"{buses.prefix}.t"
-        await bus.subscribe(interest(topic, group=f"{buses.prefix}.g"), inbox)
+        await bus.subscribe(subscribe_to(topic, group=f"{buses.prefix}.g"), inbox)
         await bus.publish([message(topic, "one")])
         await inbox.count(1)
 
@@ -103,21 +103,21 @@ async def test_tls(server: KafkaServer, authority: Authority) -> None:
 async def test_the_right_password(server: KafkaServer) -> None:
     async with buses_at(server.url) as buses:
         bus, inbox, topic = await buses.connect(), Inbox(), f"{buses.prefix}.t"
-        await bus.subscribe(interest(topic, group=f"{buses.prefix}.g"), inbox)
+        await bus.subscribe(subscribe_to(topic, group=f"{buses.prefix}.g"), inbox)
         await bus.publish([message(topic, "one")])
         await inbox.count(1)
 
 
 async def test_a_wrong_password(server: KafkaServer) -> None:
-    with pytest.raises(BusRefused, match="weft") as caught:
-        await KafkaBus.connect(f"kafka://weft:wr0ng@127.0.0.1:{server.port}")
+    with pytest.raises(BusRefused, match="uttu") as caught:
+        await KafkaBus.connect(f"kafka://uttu:wr0ng@127.0.0.1:{server.port}")
     assert "wr0ng" not in str(caught.value)
 
 
 async def test_a_user_who_may_do_nothing(server: KafkaServer) -> None:
-    async with buses_at(server.url.replace("weft:s3cret%3A%40%2F", "guest:guest")) as buses:
+    async with buses_at(server.url.replace("uttu:s3cret%3A%40%2F", "guest:guest")) as buses:
         bus, topic = await buses.connect(), f"{buses.prefix}.t"
         with pytest.raises(BusRefused, match=f"{topic} is not there, and this user may not make it"):
             await bus.publish([message(topic)])
         with pytest.raises(BusRefused, match=f"{topic} is not there, and this user may not make it"):
-            await bus.subscribe(interest(topic, group=f"{buses.prefix}.g"), Inbox())
+            await bus.subscribe(subscribe_to(topic, group=f"{buses.prefix}.g"), Inbox())

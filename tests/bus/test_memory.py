@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from weft.bus.base import Bus
-from weft.bus.memory import MemoryBroker, MemoryBus
-from weft.testing.bus_contract import BusContract
+from uttu.bus.base import Bus
+from uttu.bus.memory import MemoryBroker, MemoryBus
+from uttu.testing.contracts.bus import BusContract
 
 
 class OneProcess:

@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from weft.bus.base import Bus
-from weft.bus.rabbitmq import RabbitBus
-from weft.testing.bus_contract import BusContract
+from uttu.bus.base import Bus
+from uttu.bus.rabbitmq import RabbitBus
+from uttu.testing.contracts.bus import BusContract
 
 
 class OneRabbit:

@@ -9,13 +9,14 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from tests.bus.children import child, handled, is_ready
+from tests.bus.subscribers import child, handled, is_ready
+from tests.harness.servers import RabbitCluster, RabbitServer
 
-from weft.bus.base import Connection, Message
-from weft.bus.rabbitmq import RabbitBus
-from weft.errors import BusRefused, BusUnavailable
-from weft.testing.bus_broker import Inbox, eventually, interest, message
-from weft.testing.servers import RabbitCluster, RabbitServer
+from uttu.bus.base import Message
+from uttu.bus.rabbitmq import RabbitBus
+from uttu.clients import ConnectionState
+from uttu.errors import BusRefused, BusUnavailable
+from uttu.testing.contracts.broker import Inbox, eventually, message, subscribe_to
 
 PATIENCE = 120.0
 
@@ -40,7 +41,7 @@ async def test_a_killed_subscriber_loses_nothing(rabbitmq_url: str, word: str, t
     count, prefetch = 10_000, 100
     topic, group, other = f"{word}.t", f"{word}.g", f"{word}.o"
     bus, inbox = await RabbitBus.connect(rabbitmq_url), Inbox()
-    await bus.subscribe(interest(topic, group=other), inbox)
+    await bus.subscribe(subscribe_to(topic, group=other), inbox)
     files, options = (tmp_path / "victim", tmp_path / "heir"), {"prefetch": prefetch, "batch": 10}
     everything = {str(number) for number in range(count)}
     with (
@@ -75,7 +76,7 @@ async def test_what_was_confirmed_survives_the_broker(server: RabbitServer, word
     publisher, subscriber = [await RabbitBus.connect(url) for _ in range(2)]
     inbox, states = Inbox(), []
     subscriber.listen(lambda state, why: states.append(state))
-    await subscriber.subscribe(interest(topic, group=group, prefetch=50, batch=10), inbox)
+    await subscriber.subscribe(subscribe_to(topic, group=group, prefetch=50, batch=10), inbox)
     confirmed: set[str] = set()
 
     async def publish() -> None:
@@ -92,7 +93,7 @@ async def test_what_was_confirmed_survives_the_broker(server: RabbitServer, word
         await publishing
     assert len(confirmed) == 6_000
     await inbox.until(lambda box: confirmed <= set(box.texts))
-    assert states == [Connection.LOST, Connection.UP]
+    assert states == [ConnectionState.LOST, ConnectionState.UP]
     await publisher.close()
     await subscriber.close()
 
@@ -102,10 +103,10 @@ async def test_a_subscriber_without_a_group_listens_again_when_the_broker_is_bac
 ) -> None:
     bus, inbox, states = await RabbitBus.connect(f"{server.url}&delay=0.2"), Inbox(), []
     bus.listen(lambda state, why: states.append(state))
-    await bus.subscribe(interest(word), inbox)
+    await bus.subscribe(subscribe_to(word), inbox)
     server.kill()
     await asyncio.to_thread(server.restart)
-    await eventually(lambda: Connection.UP in states)
+    await eventually(lambda: ConnectionState.UP in states)
 
     async def heard() -> bool:
         await bus.publish([message(word, "again")])
@@ -118,7 +119,7 @@ async def test_a_subscriber_without_a_group_listens_again_when_the_broker_is_bac
 async def test_a_broker_that_stays_away_is_given_up(server: RabbitServer, word: str) -> None:
     bus, states = await RabbitBus.connect(f"{server.url}&attempts=2&delay=0.1&timeout=5"), []
     bus.listen(lambda state, why: states.append(state))
-    subscription = await bus.subscribe(interest(word, group=word), Inbox())
+    subscription = await bus.subscribe(subscribe_to(word, group=word), Inbox())
     server.kill()
     try:
         async with asyncio.timeout(PATIENCE):
@@ -126,7 +127,7 @@ async def test_a_broker_that_stays_away_is_given_up(server: RabbitServer, word: 
                 await subscription.wait()
         with pytest.raises(BusUnavailable, match=str(server.port)):
             await bus.publish([message(word)])
-        assert states == [Connection.LOST, Connection.CLOSED]
+        assert states == [ConnectionState.LOST, ConnectionState.CLOSED]
         await bus.close()
     finally:
         await asyncio.to_thread(server.restart)
@@ -150,7 +151,7 @@ async def test_a_broker_that_hangs_confirms_nothing(server: RabbitServer, word: 
 async def test_a_slow_subscriber_shows_and_holds_its_prefetch_only(rabbitmq_url: str, word: str) -> None:
     bus, inbox = await RabbitBus.connect(rabbitmq_url), Inbox()
     inbox.open.clear()
-    await bus.subscribe(interest(word, group=word, prefetch=20, batch=5), inbox)
+    await bus.subscribe(subscribe_to(word, group=word, prefetch=20, batch=5), inbox)
     await bus.publish(numbered(word, 0, 500))
 
     async def lagging() -> bool:
@@ -167,7 +168,7 @@ async def test_a_slow_subscriber_shows_and_holds_its_prefetch_only(rabbitmq_url:
 
 async def test_a_forgotten_group_ends_its_subscribers(rabbitmq_url: str, word: str) -> None:
     bus, other = await RabbitBus.connect(rabbitmq_url), await RabbitBus.connect(rabbitmq_url)
-    subscription = await bus.subscribe(interest(word, group=word), Inbox())
+    subscription = await bus.subscribe(subscribe_to(word, group=word), Inbox())
     await other.purge(word, forget=True)
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(BusRefused, match=f"group {word} was forgotten"):
@@ -186,13 +187,13 @@ async def test_when_a_node_dies_its_clients_go_on_with_another_and_the_others_go
         inbox, states, others = Inbox(), [], []
         bus.listen(lambda state, why: states.append(state))
         other.listen(lambda state, why: others.append(state))
-        await bus.subscribe(interest(topic, group=group, prefetch=50, batch=10), inbox)
+        await bus.subscribe(subscribe_to(topic, group=group, prefetch=50, batch=10), inbox)
         await bus.publish(numbered(topic, 0, 500))
         cluster.nodes[0].kill()  # where the queue was made, and so is led
         for first in range(500, 2_000, 100):
             await (bus if first % 200 else other).publish(numbered(topic, first, 100))
         await inbox.until(lambda box: {str(number) for number in range(2_000)} <= set(box.texts))
-        assert states == [Connection.LOST, Connection.UP]
+        assert states == [ConnectionState.LOST, ConnectionState.UP]
         assert others == []
         await bus.close()
         await other.close()

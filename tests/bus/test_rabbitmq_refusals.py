@@ -10,15 +10,15 @@ from uuid import uuid4
 import aiormq
 import pytest
 from tests.fetch.certificates import Authority
+from tests.harness.servers import RabbitServer
+from tests.harness.servers.ports import Port
 
-from weft.bus.base import Capability, Delivery, Message, Where
-from weft.bus.rabbitmq import RabbitBus
-from weft.bus.rabbitmq.address import parse
-from weft.bus.subscription import REASON
-from weft.errors import BusError, BusRefused, BusUnavailable, ConfigError
-from weft.testing.bus_broker import Inbox, eventually, interest, message
-from weft.testing.servers import RabbitServer
-from weft.testing.servers.ports import Port
+from uttu.bus.base import Capability, Delivery, HeaderFilter, Message
+from uttu.bus.consumer import REASON_HEADER
+from uttu.bus.rabbitmq import RabbitBus
+from uttu.clients.amqp.address import parse_address
+from uttu.errors import BusError, BusRefused, BusUnavailable, ConfigError
+from uttu.testing.contracts.broker import Inbox, eventually, message, subscribe_to
 
 
 @pytest.fixture(scope="module")
@@ -82,12 +82,12 @@ async def test_vhosts_and_rights(server: RabbitServer, word: str) -> None:
         await RabbitBus.connect(login)
     with pytest.raises(BusRefused, match="not allow"):
         await RabbitBus.connect(login.replace("/?", "/a%2Fb?", 1))
-    enough = r"^(weft|amq\.gen|amq\.default)"
+    enough = r"^(uttu|amq\.gen|amq\.default)"
     server.allow("reader", "a/b", configure=enough, write=enough, read=enough)
     bus, alone = await RabbitBus.connect(login.replace("/?", "/a%2Fb?", 1)), Inbox()
     inbox = Inbox(lambda delivery: delivery.attempt == 1)
-    await bus.subscribe(interest(word, group=word, where=Where({"h": "1"})), inbox)
-    await bus.subscribe(interest(word, where=Where({"h": "1"})), alone)
+    await bus.subscribe(subscribe_to(word, group=word, where=HeaderFilter({"h": "1"})), inbox)
+    await bus.subscribe(subscribe_to(word, where=HeaderFilter({"h": "1"})), alone)
     await bus.publish([message(word, "in", headers={"h": "1"})])
     await inbox.count(1)
     await alone.count(1)
@@ -104,23 +104,23 @@ async def test_an_exchange_of_another_type(server: RabbitServer, word: str) -> N
 
 
 async def test_a_queue_of_another_type(bus: RabbitBus, server: RabbitServer, word: str) -> None:
-    await (await bus.subscribe(interest(word, group=word), Inbox())).close()
+    await (await bus.subscribe(subscribe_to(word, group=word), Inbox())).close()
     other = await RabbitBus.connect(f"{server.url}&queues=classic")
-    with pytest.raises(BusRefused, match=f"queue weft.{word} .* is of type quorum, not classic"):
-        await other.subscribe(interest(word, group=word), Inbox())
+    with pytest.raises(BusRefused, match=f"queue uttu.{word} .* is of type quorum, not classic"):
+        await other.subscribe(subscribe_to(word, group=word), Inbox())
     await other.close()
 
 
 async def test_a_group_says_what_it_takes(bus: RabbitBus, word: str) -> None:
-    where = Where({"b": "1", "a": "2"}, any=True)
-    await bus.subscribe(interest(f"{word}.b", f"{word}.a.#", group=word, where=where), Inbox())
+    where = HeaderFilter({"b": "1", "a": "2"}, any=True)
+    await bus.subscribe(subscribe_to(f"{word}.b", f"{word}.a.#", group=word, where=where), Inbox())
     takes = f"the group {word} takes {word}.a.# {word}.b where any of .*, not {word}.a"
     with pytest.raises(BusRefused, match=takes):
-        await bus.subscribe(interest(f"{word}.a", group=word), Inbox())
+        await bus.subscribe(subscribe_to(f"{word}.a", group=word), Inbox())
     long = [f"{word}.{'x' * 150}.{number}" for number in range(9)]
-    await bus.subscribe(interest(*long, group=f"{word}.long"), Inbox())
+    await bus.subscribe(subscribe_to(*long, group=f"{word}.long"), Inbox())
     with pytest.raises(BusRefused, match=word):
-        await bus.subscribe(interest(*long[:-1], group=f"{word}.long"), Inbox())
+        await bus.subscribe(subscribe_to(*long[:-1], group=f"{word}.long"), Inbox())
     (group,) = await bus.groups(f"{word}.long")
     assert group.topics == tuple(long)
 
@@ -140,7 +140,7 @@ async def test_names_that_the_protocol_has_no_room_for(bus: RabbitBus, word: str
 async def test_without_the_management_api_numbers_are_missing_and_it_is_said(server: RabbitServer, word: str) -> None:
     port = Port()
     bus = await RabbitBus.connect(server.url.replace(str(server.management_port), str(port.number)))
-    await bus.subscribe(interest(word, group=word), Inbox())
+    await bus.subscribe(subscribe_to(word, group=word), Inbox())
     (group,) = await bus.groups(word)
     assert (group.unacknowledged, group.subscribers, group.topics) == (None, 1, None)
     with pytest.raises(BusRefused, match=r"rabbitmq_management.*\?management="):
@@ -166,11 +166,11 @@ async def test_addresses_that_are_none(url: str, what: str) -> None:
 
 
 def test_an_address_in_full() -> None:
-    address = parse("amqps://us%40er:p%2F@one,[::1]:99/a%2Fb?queues=classic&attempts=3&delay=0.5&verify=no")
+    address = parse_address("amqps://us%40er:p%2F@one,[::1]:99/a%2Fb?queues=classic&attempts=3&delay=0.5&verify=no")
     assert address.nodes == (("one", 5671), ("::1", 99))
     assert (address.user, address.password, address.vhost) == ("us@er", "p/", "a/b")
     assert (address.options.queues, address.options.attempts, address.options.delay) == ("classic", 3, 0.5)
-    assert parse("amqp://").nodes == (("localhost", 5672),)
+    assert parse_address("amqp://").nodes == (("localhost", 5672),)
 
 
 async def test_tls(server: RabbitServer, authority: Authority, word: str) -> None:
@@ -186,25 +186,25 @@ async def test_tls(server: RabbitServer, authority: Authority, word: str) -> Non
 async def test_what_kills_its_subscribers_goes_to_the_dead_letters(
     bus: RabbitBus, server: RabbitServer, word: str
 ) -> None:
-    await (await bus.subscribe(interest(f"{word}.#", group=word), Inbox())).close()
+    await (await bus.subscribe(subscribe_to(f"{word}.#", group=word), Inbox())).close()
     await bus.publish([message(f"{word}.bad", "bad", key="k")])
 
     async def die() -> bool:
         connection = await raw(server)
-        await (await connection.channel()).basic_get(f"weft.{word}")
+        await (await connection.channel()).basic_get(f"uttu.{word}")
         await connection.close()
         return (await bus.groups(word))[0].dead == 1
 
     await eventually(die)
     (dead,) = await bus.peek(word, dead=True)
     assert (dead.topic, dead.key, dead.payload) == (f"{word}.bad", "k", b"bad")
-    assert "delivery_limit" in dead.headers[REASON]
+    assert "delivery_limit" in dead.headers[REASON_HEADER]
 
 
 async def test_what_kills_its_subscribers_does_not_take_others_along(
     bus: RabbitBus, server: RabbitServer, word: str
 ) -> None:
-    await (await bus.subscribe(interest(word, group=word), Inbox())).close()
+    await (await bus.subscribe(subscribe_to(word, group=word), Inbox())).close()
     good = {str(number) for number in range(30)}
     await bus.publish([message(word, text) for text in ("bad", *sorted(good))])
     handled: set[str] = set()
@@ -225,7 +225,7 @@ async def test_what_kills_its_subscribers_does_not_take_others_along(
                 raise RuntimeError("what comes after death does not count")
             handled.update(texts)
 
-        subscription = await subscriber.subscribe(interest(word, group=word, batch=10), handler)
+        subscription = await subscriber.subscribe(subscribe_to(word, group=word, batch=10), handler)
 
         async def is_over(dying: asyncio.Event = dying) -> bool:
             return dying.is_set() or await is_buried()
@@ -244,7 +244,7 @@ async def test_what_kills_its_subscribers_does_not_take_others_along(
 
 
 async def test_looking_again_and_again_takes_nothing(bus: RabbitBus, word: str) -> None:
-    await (await bus.subscribe(interest(word, group=word), Inbox())).close()
+    await (await bus.subscribe(subscribe_to(word, group=word), Inbox())).close()
     await bus.publish([message(word, str(number), key="k", headers={"h": "1"}) for number in range(3)])
     for _ in range(30):
         seen = await bus.peek(word)
@@ -258,18 +258,18 @@ async def test_looking_again_and_again_takes_nothing(bus: RabbitBus, word: str) 
 async def test_an_exchange_that_was_deleted_comes_back(bus: RabbitBus, server: RabbitServer, word: str) -> None:
     await bus.publish([message(word)])
     connection = await raw(server)
-    await (await connection.channel()).exchange_delete("weft")
+    await (await connection.channel()).exchange_delete("uttu")
     await connection.close()
     await bus.publish([message(word)])
 
 
 async def test_messages_of_other_programs(bus: RabbitBus, server: RabbitServer, word: str) -> None:
     inbox = Inbox()
-    await bus.subscribe(interest(f"{word}.#", group=word), inbox)
+    await bus.subscribe(subscribe_to(f"{word}.#", group=word), inbox)
     connection = await raw(server)
     channel = await connection.channel()
     properties = aiormq.spec.Basic.Properties(headers={"number": 7, "text": "x"})
-    await channel.basic_publish(b"hello", exchange="weft", routing_key=f"{word}.a", properties=properties)
+    await channel.basic_publish(b"hello", exchange="uttu", routing_key=f"{word}.a", properties=properties)
     await connection.close()
     await inbox.count(1)
     (got,) = inbox.deliveries

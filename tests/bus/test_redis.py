@@ -7,21 +7,21 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from tests.bus.redis_buses import Buses, buses_at
+from tests.harness.servers import RedisSentinel, RedisServer
 
-from weft.bus.base import Interest
-from weft.bus.redis import RedisBus
-from weft.bus.topics import matches
-from weft.errors import ConfigError
-from weft.testing.bus_broker import Inbox, eventually, interest, message
-from weft.testing.bus_contract import BusContract
-from weft.testing.servers import RedisSentinel, RedisServer
+from uttu.bus.base import SubscribeOptions
+from uttu.bus.redis import RedisBus
+from uttu.bus.topics import matches
+from uttu.errors import ConfigError
+from uttu.testing.contracts.broker import Inbox, eventually, message, subscribe_to
+from uttu.testing.contracts.bus import BusContract
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RedisServer]:
     """One where a user may not use functions."""
     with RedisServer() as server:
-        server.ask("ACL", "SETUSER", "old", "on", ">pw", "~weft:*", "allchannels", "+@all", "-function", "-fcall")
+        server.ask("ACL", "SETUSER", "old", "on", ">pw", "~uttu:*", "allchannels", "+@all", "-function", "-fcall")
         yield server
 
 
@@ -48,8 +48,8 @@ class TestScripts(BusContract):
 async def arrives(buses: Buses) -> None:
     """A message does, at one of a group and at one without."""
     bus, inbox, alone = await buses.connect(), Inbox(), Inbox()
-    await bus.subscribe(interest("a.#", group="g"), inbox)
-    await bus.subscribe(interest("a.#"), alone)
+    await bus.subscribe(subscribe_to("a.#", group="g"), inbox)
+    await bus.subscribe(subscribe_to("a.#"), alone)
     await bus.publish([message("a.b", "text")])
     await inbox.count(1)
     await alone.count(1)
@@ -62,7 +62,7 @@ async def test_a_socket_and_a_password() -> None:
 
 
 async def test_a_user_who_may_do_no_more_than_is_needed() -> None:
-    rights = ("~weft:*", "allchannels", "+@all", "-@admin", "-@dangerous", "+info")
+    rights = ("~uttu:*", "allchannels", "+@all", "-@admin", "-@dangerous", "+info")
     with RedisServer() as server:
         server.ask("ACL", "SETUSER", "me", "on", ">pw", *rights)
         async with buses_at(f"redis://me:pw@127.0.0.1:{server.port}/0") as buses:
@@ -74,7 +74,7 @@ async def test_a_primary_that_sentinels_know_and_its_successor() -> None:
         async with buses_at(group.url) as buses:
             await arrives(buses)
             bus, inbox = await buses.connect(), Inbox()
-            await bus.subscribe(interest("b", group="other"), inbox)
+            await bus.subscribe(subscribe_to("b", group="other"), inbox)
             former, replica = group.servers
             former.process.wait_until(
                 lambda: (
@@ -91,7 +91,7 @@ async def test_a_primary_that_sentinels_know_and_its_successor() -> None:
 async def test_two_buses_on_one_server_are_apart(redis_url: str) -> None:
     async with buses_at(redis_url) as one, buses_at(redis_url) as other:
         bus, inbox = await one.connect(), Inbox()
-        await bus.subscribe(interest("a", group="g"), inbox)
+        await bus.subscribe(subscribe_to("a", group="g"), inbox)
         await (await other.connect()).publish([message("a", "not here")])
         await bus.publish([message("a", "here")])
         await inbox.count(1)
@@ -107,7 +107,7 @@ async def test_the_server_matches_topics_as_everyone_does(redis_url: str) -> Non
     async with buses_at(redis_url) as buses:
         bus = await buses.connect()
         for number, pattern in enumerate(patterns):
-            await (await bus.subscribe(Interest(topics=(pattern,), group=f"g{number}"), Inbox())).close()
+            await (await bus.subscribe(SubscribeOptions(topics=(pattern,), group=f"g{number}"), Inbox())).close()
         await bus.publish([message(topic) for topic in topics])
         for number, pattern in enumerate(patterns):
             taken = [delivery.topic for delivery in await bus.peek(f"g{number}", 1000)]
@@ -118,7 +118,7 @@ async def test_the_server_matches_topics_as_everyone_does(redis_url: str) -> Non
 async def test_a_message_comes_once_however_many_patterns_it_fits(redis_url: str) -> None:
     async with buses_at(redis_url) as buses:
         bus, inbox = await buses.connect(), Inbox()
-        await bus.subscribe(interest("a.*", "a.b", "#", "a.#", "a.c", "ab"), inbox)
+        await bus.subscribe(subscribe_to("a.*", "a.b", "#", "a.#", "a.c", "ab"), inbox)
         await bus.publish([message(topic, topic) for topic in ("a.b", "a", "abc", "a.c", "ab", "end")])
         await inbox.until(lambda box: "end" in box.texts)
         assert inbox.texts == ["a.b", "a", "abc", "a.c", "ab", "end"]
@@ -127,7 +127,7 @@ async def test_a_message_comes_once_however_many_patterns_it_fits(redis_url: str
 async def test_delayed_messages_reach_those_without_a_group(redis_url: str) -> None:
     async with buses_at(redis_url) as buses:
         bus, inbox = await buses.connect(), Inbox()
-        await bus.subscribe(interest("a"), inbox)
+        await bus.subscribe(subscribe_to("a"), inbox)
         await bus.publish([message("a", "later", delay=0.3), message("a", "now")])
         await inbox.count(2)
         assert inbox.texts == ["now", "later"]
@@ -136,7 +136,7 @@ async def test_delayed_messages_reach_those_without_a_group(redis_url: str) -> N
 async def test_those_who_leave_are_counted_no_more(redis_url: str) -> None:
     async with buses_at(redis_url) as buses:
         bus = await buses.connect()
-        subscriptions = [await bus.subscribe(interest("a", group="g"), Inbox()) for _ in range(3)]
+        subscriptions = [await bus.subscribe(subscribe_to("a", group="g"), Inbox()) for _ in range(3)]
 
         async def subscribers(count: int) -> bool:
             return (await bus.groups("g"))[0].subscribers == count

@@ -9,16 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.bus.children import child, handled, is_ready
 from tests.bus.redis_buses import Buses, buses_at
+from tests.bus.subscribers import child, handled, is_ready
 from tests.frontier.redis_crawls import LossyProxy
+from tests.harness.servers import RedisServer
 
-from weft.bus.base import Capability, Connection
-from weft.bus.redis import RedisBus
-from weft.bus.subscription import REASON
-from weft.errors import BusError, BusRefused, BusUnavailable
-from weft.testing.bus_broker import Inbox, eventually, interest, message
-from weft.testing.servers import RedisServer
+from uttu.bus.base import Capability
+from uttu.bus.consumer import REASON_HEADER
+from uttu.bus.redis import RedisBus
+from uttu.clients import ConnectionState
+from uttu.errors import BusError, BusRefused, BusUnavailable
+from uttu.testing.contracts.broker import Inbox, eventually, message, subscribe_to
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ async def test_what_a_killed_subscriber_held_goes_to_another(buses: Buses, tmp_p
     bus, count, batch = await buses.connect(), 10_000, 50
     files = [tmp_path / "one", tmp_path / "two"]
     all_of_them, others = [f"id-{number}" for number in range(count)], Inbox()
-    await bus.subscribe(interest("pages", group="others"), others)
+    await bus.subscribe(subscribe_to("pages", group="others"), others)
     options = {"batch": batch, "prefetch": 200, "pause": 0.005}
     with child(buses.url, "shared", "pages", files[0], **options) as victim:
         with child(buses.url, "shared", "pages", files[1], **options):
@@ -76,7 +77,7 @@ async def test_a_message_that_kills_its_subscribers_ends_among_the_dead_letters(
                 await bus.publish([message("a", "poison"), message("b")])
             await eventually(is_held)
     inbox = Inbox()
-    await bus.subscribe(interest("a", group="g", attempts=2), inbox)
+    await bus.subscribe(subscribe_to("a", group="g", attempts=2), inbox)
 
     async def is_dead() -> bool:
         return (await bus.groups("g"))[0].dead == 1
@@ -84,7 +85,7 @@ async def test_a_message_that_kills_its_subscribers_ends_among_the_dead_letters(
     await eventually(is_dead)
     (dead,) = await bus.peek("g", dead=True)
     assert (dead.payload, dead.attempt) == (b"poison", 2)
-    assert "its subscriber was lost" in dead.headers[REASON]
+    assert "its subscriber was lost" in dead.headers[REASON_HEADER]
     (state,) = await bus.groups("g")
     assert (state.lag, state.subscribers) == (0, 1)
     assert not inbox.begun
@@ -95,7 +96,7 @@ async def test_confirmed_messages_survive_a_server_that_is_killed() -> None:
         async with buses_at(server.url) as buses:
             publisher, consumer, inbox = await buses.connect(), await buses.connect(), Inbox()
             assert Capability.DURABLE in publisher.capabilities
-            await consumer.subscribe(interest("a", group="g", batch=10, prefetch=50), inbox)
+            await consumer.subscribe(subscribe_to("a", group="g", batch=10, prefetch=50), inbox)
             confirmed: list[str] = []
 
             async def publish() -> None:
@@ -130,39 +131,39 @@ async def test_listeners_are_told_and_all_goes_on(redis_url: str) -> None:
     with RedisServer(appendonly=True) as server:
         async with buses_at(server.url) as buses:
             bus, inbox, alone = await buses.connect(), Inbox(), Inbox()
-            states: list[Connection] = []
+            states: list[ConnectionState] = []
             changed = asyncio.Event()
 
-            def listener(state: Connection, what: str) -> None:
+            def listener(state: ConnectionState, what: str) -> None:
                 assert what
                 states.append(state)
                 changed.set()
 
-            async def told(*expected: Connection) -> None:
+            async def told(*expected: ConnectionState) -> None:
                 async with asyncio.timeout(30):
                     while states != list(expected):
                         changed.clear()
                         await changed.wait()
 
             bus.listen(listener)
-            await bus.subscribe(interest("a", group="g"), inbox)
-            await bus.subscribe(interest("a"), alone)
+            await bus.subscribe(subscribe_to("a", group="g"), inbox)
+            await bus.subscribe(subscribe_to("a"), alone)
             server.kill()
-            await told(Connection.LOST)
+            await told(ConnectionState.LOST)
             server.restart()
-            await told(Connection.LOST, Connection.UP)
+            await told(ConnectionState.LOST, ConnectionState.UP)
             await bus.publish([message("a", "after")])
             await inbox.count(1)
             await alone.count(1)
             await bus.close()
-            assert states == [Connection.LOST, Connection.UP, Connection.CLOSED]
+            assert states == [ConnectionState.LOST, ConnectionState.UP, ConnectionState.CLOSED]
 
 
 async def test_an_idle_bus_notices_too() -> None:
     with RedisServer() as server:
         async with buses_at(server.url) as buses:
             bus, lost = await buses.connect(), asyncio.Event()
-            bus.listen(lambda state, what: lost.set() if state is Connection.LOST else None)
+            bus.listen(lambda state, what: lost.set() if state is ConnectionState.LOST else None)
             server.kill()
             await asyncio.wait_for(lost.wait(), 30)
 
@@ -175,14 +176,14 @@ async def test_publishing_waits_for_a_server_and_not_for_ever() -> None:
             with pytest.raises(BusUnavailable, match=f"127.0.0.1:{server.port}.*Is it running there?"):
                 await bus.publish([message("a")])
             with pytest.raises(BusUnavailable):
-                await bus.subscribe(interest("a"), Inbox())
+                await bus.subscribe(subscribe_to("a"), Inbox())
 
 
 async def test_a_server_that_hangs_is_no_better_than_one_that_is_away() -> None:
     with RedisServer() as server:
         async with buses_at(server.url, "&timeout=1") as buses:
             bus, inbox, states = await buses.connect(), Inbox(), []
-            await bus.subscribe(interest("a", group="g"), inbox)
+            await bus.subscribe(subscribe_to("a", group="g"), inbox)
             bus.listen(lambda state, what: states.append(state))
             server.pause()
             try:
@@ -191,10 +192,10 @@ async def test_a_server_that_hangs_is_no_better_than_one_that_is_away() -> None:
                         await bus.publish([message("a", "lost or not")])
             finally:
                 server.resume()
-            assert states == [Connection.LOST]
+            assert states == [ConnectionState.LOST]
             await bus.publish([message("a", "after")])
             await inbox.until(lambda box: "after" in box.texts)
-            await eventually(lambda: states == [Connection.LOST, Connection.UP])
+            await eventually(lambda: states == [ConnectionState.LOST, ConnectionState.UP])
 
 
 async def test_a_bus_whose_server_is_gone_can_be_closed() -> None:
@@ -202,7 +203,7 @@ async def test_a_bus_whose_server_is_gone_can_be_closed() -> None:
         async with buses_at(server.url) as buses:
             bus, inbox = await buses.connect(), Inbox()
             inbox.open.clear()
-            await bus.subscribe(interest("a", group="g"), inbox)
+            await bus.subscribe(subscribe_to("a", group="g"), inbox)
             await bus.publish([message("a")])
             await inbox.until(lambda box: bool(box.begun))
             server.kill()
@@ -228,23 +229,23 @@ async def test_logins_that_are_refused() -> None:
         assert "wr0ng" not in str(refusal.value)
         with pytest.raises(BusRefused, match="wants a password"):
             await RedisBus.connect(f"redis://127.0.0.1:{server.port}/0")
-        server.ask("ACL", "SETUSER", "guest", "on", ">pw", "~weft:*", "+info", "+ping")
+        server.ask("ACL", "SETUSER", "guest", "on", ">pw", "~uttu:*", "+info", "+ping")
         with pytest.raises(BusRefused, match="The user needs INFO, EVAL"):
             await RedisBus.connect(f"redis://guest:pw@127.0.0.1:{server.port}/0")
-        server.ask("ACL", "SETUSER", "deaf", "on", ">pw", "~weft:*", "+@all")
+        server.ask("ACL", "SETUSER", "deaf", "on", ">pw", "~uttu:*", "+@all")
         async with buses_at(f"redis://deaf:pw@127.0.0.1:{server.port}/0") as buses:
             bus = await buses.connect()
-            await bus.subscribe(interest("a", group="g"), Inbox())
+            await bus.subscribe(subscribe_to("a", group="g"), Inbox())
             await bus.publish([message("a")])
             with pytest.raises(BusRefused, match="needs channels"):
-                await bus.subscribe(interest("a"), Inbox())
+                await bus.subscribe(subscribe_to("a"), Inbox())
 
 
 async def test_messages_that_are_too_large() -> None:
     with RedisServer(settings={"proto-max-bulk-len": "1mb"}) as server:
         async with buses_at(server.url) as buses:
             bus, inbox = await buses.connect(), Inbox()
-            await bus.subscribe(interest("a", group="g"), inbox)
+            await bus.subscribe(subscribe_to("a", group="g"), inbox)
             with pytest.raises(BusRefused, match="1048576 at most"):
                 await bus.publish([message("a", "x" * 1_100_000)])
             await bus.publish([message("a", "x" * 1_000_000) for _ in range(10)])
@@ -254,12 +255,12 @@ async def test_messages_that_are_too_large() -> None:
 @pytest.mark.parametrize("functions", [True, False])
 async def test_a_server_out_of_memory_refuses_and_handling_relieves_it(functions: bool) -> None:
     with RedisServer() as server:
-        rights = ("~weft:*", "allchannels", "+@all") + (() if functions else ("-fcall",))
+        rights = ("~uttu:*", "allchannels", "+@all") + (() if functions else ("-fcall",))
         server.ask("ACL", "SETUSER", "me", "on", ">pw", *rights)
         async with buses_at(f"redis://me:pw@127.0.0.1:{server.port}/0") as buses:
             bus, inbox = await buses.connect(), Inbox()
             inbox.open.clear()
-            await bus.subscribe(interest("a", group="g", batch=1, prefetch=1), inbox)
+            await bus.subscribe(subscribe_to("a", group="g", batch=1, prefetch=1), inbox)
             await bus.publish([message("a", str(number)) for number in range(20)])
             await inbox.until(lambda box: bool(box.begun))
             server.ask("CONFIG", "SET", "maxmemory", "1")
@@ -276,7 +277,7 @@ async def test_a_server_out_of_memory_refuses_and_handling_relieves_it(functions
 async def test_a_slow_subscriber_holds_no_more_than_its_prefetch(buses: Buses) -> None:
     bus, inbox = await buses.connect(), Inbox()
     inbox.open.clear()
-    await bus.subscribe(interest("a", group="g", batch=5, prefetch=20), inbox)
+    await bus.subscribe(subscribe_to("a", group="g", batch=5, prefetch=20), inbox)
     for _ in range(10):
         await bus.publish([message("a", "x" * 100) for _ in range(100)])
 
@@ -297,7 +298,7 @@ async def test_a_server_that_lost_its_data_is_joined_again() -> None:
         async with buses_at(server.url) as buses:
             bus, inboxes = await buses.connect(), [Inbox(), Inbox()]
             for number, inbox in enumerate(inboxes):
-                await bus.subscribe(interest("a", group=f"g{number}"), inbox)
+                await bus.subscribe(subscribe_to("a", group=f"g{number}"), inbox)
             server.ask("FLUSHALL")
 
             async def are_back() -> bool:
@@ -311,7 +312,7 @@ async def test_a_server_that_lost_its_data_is_joined_again() -> None:
 
 async def test_a_group_that_is_forgotten_ends_its_subscriptions(buses: Buses) -> None:
     bus = await buses.connect()
-    subscription = await bus.subscribe(interest("a", group="g"), Inbox())
+    subscription = await bus.subscribe(subscribe_to("a", group="g"), Inbox())
     await bus.purge("g", forget=True)
     with pytest.raises(BusRefused, match="the group g has been forgotten"):
         await asyncio.wait_for(subscription.wait(), 20)
@@ -322,7 +323,7 @@ async def test_messages_whose_way_to_the_subscriber_was_cut_arrive(redis_url: st
     port = int(redis_url.rpartition(":")[2].partition("/")[0])
     async with LossyProxy(port) as proxy, buses_at(proxy.url) as buses:
         bus, inbox = await buses.connect(), Inbox()
-        subscription = await bus.subscribe(interest("a", group="g"), inbox)
+        subscription = await bus.subscribe(subscribe_to("a", group="g"), inbox)
         for number in range(5):
             proxy.lose(b"XREADGROUP")
             await asyncio.wait_for(proxy.lost.wait(), 20)
@@ -338,7 +339,7 @@ async def test_connections_that_are_cut_lose_nothing() -> None:
     with RedisServer() as server:
         async with buses_at(server.url) as buses:
             bus, inbox = await buses.connect(), Inbox()
-            await bus.subscribe(interest("a", group="g", batch=7), inbox)
+            await bus.subscribe(subscribe_to("a", group="g", batch=7), inbox)
 
             async def cut() -> None:
                 while True:
@@ -359,7 +360,7 @@ async def test_a_subscription_that_can_not_go_on_says_so() -> None:
     with RedisServer(password="old") as server:
         async with buses_at(server.url) as buses:
             bus = await buses.connect()
-            subscription = await bus.subscribe(interest("a", group="g"), Inbox())
+            subscription = await bus.subscribe(subscribe_to("a", group="g"), Inbox())
             server.ask("CONFIG", "SET", "requirepass", "new")
             server.password = "new"
             server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")

@@ -12,19 +12,20 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from weft import cli, launch
-from weft.engine.states import State
-from weft.engine.stats import Report
-from weft.frontier.base import Rules
-from weft.frontier.sqlite.depot import SqliteDepot
-from weft.model import Dead, Done, Lease, Pace, Request, Retry
-from weft.policy import robots
-from weft.testing.site import Site, SiteProcess
+from uttu import cli
+from uttu.engine.stats import WorkerReport
+from uttu.frontier.base import Rules
+from uttu.frontier.sqlite.catalog import SqliteCatalog
+from uttu.model import Dead, Done, Lease, Pace, Request, Retry
+from uttu.model.crawl import CrawlState
+from uttu.policy import robots
+from uttu.settings import DATA_FOLDER
+from uttu.testing.site import Site, SiteProcess
 
 HOST = "https://shop.example"
 TRACEBACK = 'Traceback (most recent call last):\n  File "shop.py", line 9, in each\nValueError: no price'
 SPIDER = f"""
-from weft import Spider
+from uttu import Spider
 
 spider = Spider("shop", start="{HOST}/", domains=["shop.example"])
 
@@ -42,16 +43,16 @@ class Told(NamedTuple):
     err: str
 
 
-Weft = Callable[..., Told]
+Uttu = Callable[..., Told]
 
 
 @pytest.fixture
-def weft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Weft:
+def uttu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Uttu:
     """Runs a command in an empty folder, in this process."""
     monkeypatch.chdir(tmp_path)
 
     def run(*words: str) -> Told:
-        monkeypatch.setattr(sys, "argv", ["weft", *words])
+        monkeypatch.setattr(sys, "argv", ["uttu", *words])
         code = cli.run()
         out, err = capsys.readouterr()
         return Told(code, out, err)
@@ -65,8 +66,8 @@ def site() -> Iterator[SiteProcess]:
         yield running
 
 
-def depot_here() -> SqliteDepot:
-    return SqliteDepot(launch.FOLDER)
+def depot_here() -> SqliteCatalog:
+    return SqliteCatalog(DATA_FOLDER)
 
 
 @contextlib.contextmanager
@@ -96,7 +97,10 @@ async def _make(name: str, facts: dict[str, str]) -> None:
     await frontier.settle(
         [
             Done(
-                lease=leases["/"], children=(Request(url=f"{HOST}/1"), Request(url=f"{HOST}/2")), status=200, size=6000,
+                lease=leases["/"],
+                children=(Request(url=f"{HOST}/1"), Request(url=f"{HOST}/2")),
+                status=200,
+                size=6000,
                 items=(b'{"n":1}', b'{"n":2}'),
             ),
             Done(lease=leases["/moved"], status=301, note=f"redirected to {HOST}/"),
@@ -105,11 +109,11 @@ async def _make(name: str, facts: dict[str, str]) -> None:
             _dead(leases["/private/"], "robots", "disallowed by the site's robots.txt"),
             Retry(lease=leases["/again"], after=600.0, reason="answered with status 500"),
         ]
-    )  # fmt: skip
+    )
     await frontier.put([Request(url="https://slow.example/a"), Request(url="https://slow.example/b")])
     await frontier.hold("slow.example", 300.0, "answered with status 429")
     await store.memo.remember(f"robots {HOST}", robots.dump(robots.parse(b"User-agent: *\nDisallow: /private/")), 3600)
-    report = Report(pid=4711, started=1.0, pages=2, in_flight=1, held=1)
+    report = WorkerReport(pid=4711, started=1.0, pages=2, in_flight=1, held=1)
     await store.ledger.report("w1", msgspec.json.encode(report))
     await store.ledger.note(**facts)
     await frontier.close()
@@ -119,7 +123,7 @@ def _dead(lease: Lease, kind: str, reason: str, **more: Any) -> Dead:
     return Dead(lease=lease, kind=kind, reason=reason, **more)
 
 
-def make_crawl(name: str = "shop", state: State | None = State.STOPPED, **facts: str) -> str:
+def make_crawl(name: str = "shop", state: CrawlState | None = CrawlState.STOPPED, **facts: str) -> str:
     """A crawl in this folder, of the spider in ``shop.py``; returns its name."""
     Path("shop.py").write_text(SPIDER)
     known = {"spider": "shop", "file": str(Path("shop.py").resolve()), "arguments": "{}", "flags": "{}", "reason": ""}

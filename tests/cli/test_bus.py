@@ -1,4 +1,4 @@
-"""``weft bus``: groups, lag, peek, purge, and what can't be."""
+"""``uttu bus``: groups, lag, peek, purge, and what can't be."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Told, Weft, make_crawl, supervised
-from tests.cli.looks import standing
-from weft import assembly
-from weft.bus.base import Bus, Rejected
-from weft.bus.subscription import REASON
-from weft.cli import steering
-from weft.cli.foreground import Plan
-from weft.engine.states import State
-from weft.testing.bus_broker import eventually, interest, message
+from tests.cli.conftest import Told, Uttu, make_crawl, supervised
+from tests.cli.statuses import standing
+from uttu.bus.base import Bus, Rejected
+from uttu.bus.consumer import REASON_HEADER
+from uttu.cli.foreground import ForegroundSpec
+from uttu.model.crawl import CrawlState
+from uttu.operations import control
+from uttu.runtime import registry
+from uttu.testing.contracts.broker import eventually, message, subscribe_to
 
 
 class Desk:
     """A topic and a group of their own on a real broker, and commands about them."""
 
-    def __init__(self, weft: Weft, url: str) -> None:
+    def __init__(self, uttu: Uttu, url: str) -> None:
         self.url = url
         self.topic = f"t{secrets.token_hex(6)}.news"
         self.group = f"{self.topic}-readers"
-        self._weft = weft
+        self._uttu = uttu
 
     def __call__(self, command: str, *words: str) -> Told:
-        return self._weft("bus", command, *words, "--bus", self.url)
+        return self._uttu("bus", command, *words, "--bus", self.url)
 
     def open_group(self) -> None:
         told = self("subscribe", self.topic, "--group", self.group, "--count", "0")
@@ -51,8 +51,8 @@ on_every_broker = pytest.mark.parametrize("desk", ["redis_url", "rabbitmq_url", 
 
 
 @pytest.fixture
-def desk(weft: Weft, request: pytest.FixtureRequest) -> Iterator[Desk]:
-    desk = Desk(weft, request.getfixturevalue(getattr(request, "param", "redis_url")))
+def desk(uttu: Uttu, request: pytest.FixtureRequest) -> Iterator[Desk]:
+    desk = Desk(uttu, request.getfixturevalue(getattr(request, "param", "redis_url")))
     yield desk
     desk("purge", desk.group, "--forget", "--yes")
 
@@ -61,12 +61,12 @@ def bury(desk: Desk) -> None:
     """Make a dead letter in the desk's group."""
 
     async def run() -> None:
-        bus = await assembly.open_bus(desk.url)
+        bus = await registry.open_bus(desk.url)
 
         async def reject(deliveries: list[Any]) -> None:
             raise Rejected({delivery.position: "no use" for delivery in deliveries})
 
-        await bus.subscribe(interest(desk.topic, group=desk.group), reject)
+        await bus.subscribe(subscribe_to(desk.topic, group=desk.group), reject)
         await bus.publish([message(desk.topic, '{"bad": 1}', key="k")])
 
         async def dead() -> bool:
@@ -98,7 +98,7 @@ def test_dead_letters_say_why_and_can_be_published_again(desk: Desk) -> None:
     bury(desk)
     told = desk("peek", desk.group, "--dead")
     (dead,) = [json.loads(line) for line in told.out.splitlines()]
-    assert (dead["payload"], dead["headers"]) == ({"bad": 1}, {REASON: "no use"})
+    assert (dead["payload"], dead["headers"]) == ({"bad": 1}, {REASON_HEADER: "no use"})
     with open("dead.jsonl", "w") as file:
         file.write(told.out)
     assert desk("publish", "--messages", "-f", "dead.jsonl").out == "1 message confirmed\n"
@@ -124,7 +124,7 @@ def test_tables_for_people(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_watch_ends_by_a_signal(desk: Desk) -> None:
     desk.open_group()
-    command = [sys.executable, "-m", "weft", "bus", "lag", desk.group, "--watch", "--bus", desk.url]
+    command = [sys.executable, "-m", "uttu", "bus", "lag", desk.group, "--watch", "--bus", desk.url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watch:
         assert watch.stdout is not None
         for _ in range(2):
@@ -133,65 +133,65 @@ def test_a_watch_ends_by_a_signal(desk: Desk) -> None:
         assert watch.wait(timeout=20) == 0
 
 
-def test_the_bus_of_the_settings(desk: Desk, weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bus_of_the_settings(desk: Desk, uttu: Uttu, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.open_group()
-    told = weft("bus", "groups")
+    told = uttu("bus", "groups")
     assert told.code == 2
     assert "say which bus: --bus URL, or the setting bus" in told.err
-    with open("weft.toml", "w") as file:
+    with open("uttu.toml", "w") as file:
         file.write(f'bus = "{desk.url}"\n')
-    assert desk.group in weft("bus", "groups").out
-    monkeypatch.setenv("WEFT_BUS", "memory:")
-    assert weft("bus", "groups").out == ""
+    assert desk.group in uttu("bus", "groups").out
+    monkeypatch.setenv("UTTU_BUS", "memory:")
+    assert uttu("bus", "groups").out == ""
 
 
-def test_a_command_to_a_crawl_does_not_depend_on_the_bus(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WEFT_BUS", "redis://u:secret@127.0.0.1:9/0")
-    make_crawl(state=State.RUNNING)
+def test_a_command_to_a_crawl_does_not_depend_on_the_bus(uttu: Uttu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UTTU_BUS", "redis://u:secret@127.0.0.1:9/0")
+    make_crawl(state=CrawlState.RUNNING)
     with supervised():
-        told = weft("pause", "shop")
-    assert (told.code, standing().state) == (0, State.PAUSED)
+        told = uttu("pause", "shop")
+    assert (told.code, standing().state) == (0, CrawlState.PAUSED)
     assert "So the workers hear of it within a second or two, not at once" in told.err
     assert "secret" not in told.err
 
 
-def test_a_command_is_told_on_the_bus_that_the_crawl_was_started_with(weft: Weft) -> None:
-    make_crawl(state=State.RUNNING, flags='{"bus": "redis://127.0.0.1:9/0"}')
+def test_a_command_is_told_on_the_bus_that_the_crawl_was_started_with(uttu: Uttu) -> None:
+    make_crawl(state=CrawlState.RUNNING, flags='{"bus": "redis://127.0.0.1:9/0"}')
     with supervised():
-        assert "redis://127.0.0.1:9/0" in weft("pause", "shop").err
-        assert weft("rate", "shop", "shop.example", "--delay", "1").err == ""
+        assert "redis://127.0.0.1:9/0" in uttu("pause", "shop").err
+        assert uttu("rate", "shop", "shop.example", "--delay", "1").err == ""
 
 
-def test_a_command_does_not_wait_long_for_the_bus(weft: Weft, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_does_not_wait_long_for_the_bus(uttu: Uttu, monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(url: str) -> Bus:
         await asyncio.get_running_loop().create_future()
         raise AssertionError
 
-    monkeypatch.setattr(assembly, "open_bus", never)
-    monkeypatch.setattr(steering, "_ANNOUNCE_SECONDS", 0.1)
-    monkeypatch.setenv("WEFT_BUS", "redis://u:secret@h")
-    make_crawl(state=State.RUNNING)
+    monkeypatch.setattr(registry, "open_bus", never)
+    monkeypatch.setattr(control, "_ANNOUNCE_SECONDS", 0.1)
+    monkeypatch.setenv("UTTU_BUS", "redis://u:secret@h")
+    make_crawl(state=CrawlState.RUNNING)
     with supervised():
-        told = weft("pause", "shop")
+        told = uttu("pause", "shop")
     assert (told.code, told.out[:15]) == (0, "shop is paused:")
     assert told.err.startswith("redis://u:***@h does not answer. So the workers")
 
 
 def test_passwords_are_not_kept_with_a_crawl() -> None:
     addresses = {"frontier": "redis://:secret@h", "bus": "redis://u:secret@h", "feed": "amqp://u:secret@h?topic=a"}
-    plan = Plan(file=Path("shop.py"), flags={**addresses, "delay": 1})
+    plan = ForegroundSpec(file=Path("shop.py"), flags={**addresses, "delay": 1})
     assert plan.noted_flags == {"feed": "amqp://u:***@h?topic=a", "delay": 1}
-    assert Plan(file=Path("shop.py"), flags={"bus": "redis://h"}).noted_flags == {"bus": "redis://h"}
+    assert ForegroundSpec(file=Path("shop.py"), flags={"bus": "redis://h"}).noted_flags == {"bus": "redis://h"}
 
 
 @pytest.mark.parametrize("command", [["groups"], ["publish", "a", "1"], ["subscribe", "a"], ["lag", "g"]])
-def test_a_broker_that_is_not_there(weft: Weft, command: list[str]) -> None:
-    told = weft("bus", *command, "--bus", "redis://u:secret@127.0.0.1:9/0")
+def test_a_broker_that_is_not_there(uttu: Uttu, command: list[str]) -> None:
+    told = uttu("bus", *command, "--bus", "redis://u:secret@127.0.0.1:9/0")
     assert told.code == 4, told.err
     assert "127.0.0.1:9" in told.err
     assert "secret" not in told.err
 
 
-def test_what_is_no_bus(weft: Weft) -> None:
-    told = weft("bus", "groups", "--bus", "carrier-pigeon://loft")
-    assert (told.code, told.err.startswith("weft: there is no bus 'carrier-pigeon://loft'; write one of")) == (3, True)
+def test_what_is_no_bus(uttu: Uttu) -> None:
+    told = uttu("bus", "groups", "--bus", "carrier-pigeon://loft")
+    assert (told.code, told.err.startswith("uttu: there is no bus 'carrier-pigeon://loft'; write one of")) == (3, True)

@@ -1,4 +1,4 @@
-"""``weft bus publish``: payloads from the command line, files and pipes."""
+"""``uttu bus publish``: payloads from the command line, files and pipes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Weft
+from tests.cli.conftest import Uttu
 from tests.cli.test_bus import Desk, on_every_broker
 from tests.cli.test_bus import desk as desk
 
@@ -19,9 +19,18 @@ from tests.cli.test_bus import desk as desk
 def test_payloads_of_the_command_line(desk: Desk) -> None:
     desk.open_group()
     told = desk(
-        "publish", desk.topic, '{"n": 1}', '"text"', "--key", "k", "--header", "lang=de", "--header", "kind=a=b",
+        "publish",
+        desk.topic,
+        '{"n": 1}',
+        '"text"',
+        "--key",
+        "k",
+        "--header",
+        "lang=de",
+        "--header",
+        "kind=a=b",
         "--json",
-    )  # fmt: skip
+    )
     assert (told.code, json.loads(told.out), told.err) == (0, {"confirmed": 2}, "")
     first, second = desk.lines("peek", desk.group)
     assert (first["payload"], first["key"], first["headers"]) == ({"n": 1}, "k", {"lang": "de", "kind": "a=b"})
@@ -50,7 +59,7 @@ def test_a_line_that_is_not_json_is_named_and_ends_it(desk: Desk) -> None:
     Path("lines").write_text("1\n2\n{nope}\n4\n")
     told = desk("publish", desk.topic, "-f", "lines")
     assert (told.code, told.out) == (2, "2 messages confirmed\n")
-    assert told.err.startswith("weft: lines, line 3: '{nope}' is not JSON: ")
+    assert told.err.startswith("uttu: lines, line 3: '{nope}' is not JSON: ")
     assert [line["payload"] for line in desk.lines("peek", desk.group)] == [1, 2]
 
 
@@ -58,7 +67,7 @@ def test_arguments_are_looked_at_before_anything_is_sent(desk: Desk) -> None:
     desk.open_group()
     told = desk("publish", desk.topic, "1", "", "3")
     assert told.code == 2
-    assert told.err.startswith("weft: argument 2: '' is not JSON")
+    assert told.err.startswith("uttu: argument 2: '' is not JSON")
     assert desk.lines("peek", desk.group) == []
 
 
@@ -95,13 +104,13 @@ def test_what_is_no_message(desk: Desk, line: str, why: str) -> None:
     Path("lines").write_text(line)
     told = desk("publish", "--messages", "-f", "lines")
     assert told.code == 2
-    assert told.err.startswith("weft: lines, line 1: ")
+    assert told.err.startswith("uttu: lines, line 1: ")
     assert why in told.err
 
 
 def test_what_comes_through_a_pipe_is_sent_as_it_comes(desk: Desk) -> None:
     desk.open_group()
-    command = [sys.executable, "-m", "weft", "bus", "publish", desk.topic, "-f", "-", "--bus", desk.url]
+    command = [sys.executable, "-m", "uttu", "bus", "publish", desk.topic, "-f", "-", "--bus", desk.url]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, **pipes) as publish:  # type: ignore[call-overload]
         publish.stdin.write("1\n")
@@ -110,13 +119,13 @@ def test_what_comes_through_a_pipe_is_sent_as_it_comes(desk: Desk) -> None:
             assert publish.poll() is None
         out, err = publish.communicate("bad\n", timeout=30)
     assert (publish.returncode, out) == (2, "1 message confirmed\n")
-    assert "weft: standard input, line 2: 'bad' is not JSON" in err
+    assert "uttu: standard input, line 2: 'bad' is not JSON" in err
 
 
 def test_a_publisher_waits_for_its_readers(desk: Desk) -> None:
     desk.open_group()
     assert desk("publish", desk.topic, "1", "2", "--max-lag", "2").code == 0
-    command = [sys.executable, "-m", "weft", "bus", "publish", desk.topic, "3", "--max-lag", "1", "--bus", desk.url]
+    command = [sys.executable, "-m", "uttu", "bus", "publish", desk.topic, "3", "--max-lag", "1", "--bus", desk.url]
     with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as publish:
         assert publish.stderr is not None
         while (line := publish.stderr.readline()) != f"waiting: the group {desk.group} is behind by 2 messages\n":
@@ -131,24 +140,31 @@ def test_a_publisher_waits_for_its_readers(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["a"], ["a b", "1"], ["a.*", "1"], ["a", "1", "2", "--id", "x"], ["a", "1", "--header", "x"],
-        ["--messages"], ["-f", "x"], ["a", "1", "--priority", "10"], ["a", "1", "--delay", "-1"],
+        ["a"],
+        ["a b", "1"],
+        ["a.*", "1"],
+        ["a", "1", "2", "--id", "x"],
+        ["a", "1", "--header", "x"],
+        ["--messages"],
+        ["-f", "x"],
+        ["a", "1", "--priority", "10"],
+        ["a", "1", "--delay", "-1"],
     ],
-)  # fmt: skip
-def test_wrong_usage(weft: Weft, words: list[str]) -> None:
-    assert weft("bus", "publish", *words, "--bus", "memory:").code == 2
+)
+def test_wrong_usage(uttu: Uttu, words: list[str]) -> None:
+    assert uttu("bus", "publish", *words, "--bus", "memory:").code == 2
 
 
-def test_a_delay_without_end(weft: Weft) -> None:
-    told = weft("bus", "publish", "a", "1", "--delay", "inf", "--bus", "memory:")
+def test_a_delay_without_end(uttu: Uttu) -> None:
+    told = uttu("bus", "publish", "a", "1", "--delay", "inf", "--bus", "memory:")
     assert told.code == 2
-    assert told.err == "weft: argument 1: a delay is a number of seconds, not inf\n"
+    assert told.err == "uttu: argument 1: a delay is a number of seconds, not inf\n"
 
 
-def test_a_file_that_is_not_there(weft: Weft) -> None:
-    told = weft("bus", "publish", "a", "-f", "nowhere", "--bus", "memory:")
-    assert (told.code, told.err) == (1, "weft: nowhere: No such file or directory\n")
+def test_a_file_that_is_not_there(uttu: Uttu) -> None:
+    told = uttu("bus", "publish", "a", "-f", "nowhere", "--bus", "memory:")
+    assert (told.code, told.err) == (1, "uttu: nowhere: No such file or directory\n")
 
 
-def test_within_one_process_nobody_listens(weft: Weft) -> None:
-    assert weft("bus", "publish", "a", "1", "--priority", "3", "--bus", "memory:").out == "1 message confirmed\n"
+def test_within_one_process_nobody_listens(uttu: Uttu) -> None:
+    assert uttu("bus", "publish", "a", "1", "--priority", "3", "--bus", "memory:").out == "1 message confirmed\n"

@@ -1,4 +1,4 @@
-"""``weft bus subscribe``: a line a message, acknowledged once it is printed."""
+"""``uttu bus subscribe``: a line a message, acknowledged once it is printed."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import sys
 
 import pytest
 
-from tests.cli.conftest import Weft
+from tests.cli.conftest import Uttu
 from tests.cli.test_bus import Desk, on_every_broker
 from tests.cli.test_bus import desk as desk
-from weft import assembly
-from weft.bus.base import Bus
-from weft.bus.memory import MemoryBroker, MemoryBus
-from weft.cli.bus_printing import print_messages
-from weft.testing.bus_broker import interest, message
+from uttu.bus.base import Bus
+from uttu.bus.memory import MemoryBroker, MemoryBus
+from uttu.cli.bus import print_messages
+from uttu.runtime import registry
+from uttu.testing.contracts.broker import message, subscribe_to
 
 
 def start(desk: Desk, *words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "weft", "bus", "subscribe", *words, "--bus", desk.url]
+    command = [sys.executable, "-m", "uttu", "bus", "subscribe", *words, "--bus", desk.url]
     return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
@@ -44,12 +44,12 @@ def test_so_many_and_no_more_are_taken(desk: Desk) -> None:
 
 def test_to_make_a_group_is_no_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
-        broker, taken = MemoryBroker(), interest("a", group="g")
+        broker, taken = MemoryBroker(), subscribe_to("a", group="g")
 
         async def open_bus(url: str) -> Bus:
             return MemoryBus(broker)
 
-        monkeypatch.setattr(assembly, "open_bus", open_bus)
+        monkeypatch.setattr(registry, "open_bus", open_bus)
         await print_messages("x://", taken, 0, None)
         await MemoryBus(broker).publish([message("a", "1")])
         await print_messages("x://", taken, 0, None)
@@ -84,7 +84,7 @@ def test_what_could_not_be_printed_is_not_acknowledged(desk: Desk) -> None:
     assert desk("publish", desk.topic, "1").code == 0
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "weft", "bus", "subscribe", desk.topic, "--group", desk.group, "--bus", desk.url]
+    command = [sys.executable, "-m", "uttu", "bus", "subscribe", desk.topic, "--group", desk.group, "--bus", desk.url]
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, timeout=60, check=False)
     os.close(writing)
     assert done.returncode == 1, done.stderr
@@ -95,8 +95,8 @@ def test_what_could_not_be_printed_is_not_acknowledged(desk: Desk) -> None:
     "words",
     [[], ["a b"], ["a..b"], ["a", "--any"], ["a", "--group", "a b"], ["a", "--prefetch", "0"], ["a", "--where", "x"]],
 )
-def test_wrong_usage(weft: Weft, words: list[str]) -> None:
-    assert weft("bus", "subscribe", *words, "--bus", "memory:").code == 2
+def test_wrong_usage(uttu: Uttu, words: list[str]) -> None:
+    assert uttu("bus", "subscribe", *words, "--bus", "memory:").code == 2
 
 
 @pytest.mark.parametrize("desk", ["kafka_url"], indirect=True)
@@ -106,6 +106,6 @@ def test_a_new_group_may_start_with_what_is_kept(desk: Desk) -> None:
     assert [line["payload"] for line in found] == [1, 2]
 
 
-def test_what_the_broker_lacks_is_refused_by_name(weft: Weft) -> None:
-    told = weft("bus", "subscribe", "a", "--group", "g", "--from-start", "--bus", "memory:")
+def test_what_the_broker_lacks_is_refused_by_name(uttu: Uttu) -> None:
+    told = uttu("bus", "subscribe", "a", "--group", "g", "--from-start", "--bus", "memory:")
     assert (told.code, "lacks REPLAY" in told.err) == (4, True)

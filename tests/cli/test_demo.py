@@ -1,4 +1,4 @@
-"""``weft demo``: it keeps what it promises, and leaves nothing behind."""
+"""``uttu demo``: it keeps what it promises, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ def demo(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     (folder / "tmp").mkdir()
     (folder / "here").mkdir()
     return subprocess.run(
-        [sys.executable, "-m", "weft", "demo", *words], capture_output=True, text=True, cwd=folder / "here",
-        env=os.environ | {"TMPDIR": str(folder / "tmp"), "WEFT_DELAY": "100"}, timeout=120, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "uttu", "demo", *words],
+        capture_output=True,
+        text=True,
+        cwd=folder / "here",
+        env=os.environ | {"TMPDIR": str(folder / "tmp"), "UTTU_DELAY": "100"},
+        timeout=120,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -38,10 +43,16 @@ def test_what_it_shows(tmp_path: Path) -> None:
     done = demo(tmp_path, "--pages", "200")
     assert done.returncode == 0, done.stdout + done.stderr
     for text in (
-        'spider = Spider(', "$ weft crawl demo_spider.py", "kill -9 of 3 processes", "cut short",
-        "yes  exactly one row for every page: 260 rows, 260 pages", "robots: disallowed by the site's robots.txt",
-        "http: answered with status 500", "redirected to", "weft new NAME",
-    ):  # fmt: skip
+        "spider = Spider(",
+        "$ uttu crawl demo_spider.py",
+        "kill -9 of 3 processes",
+        "cut short",
+        "yes  exactly one row for every page: 260 rows, 260 pages",
+        "robots: disallowed by the site's robots.txt",
+        "http: answered with status 500",
+        "redirected to",
+        "uttu new NAME",
+    ):
         assert text in done.stdout, text
     assert "NO " not in done.stdout
     assert "resuming crawl demo" in done.stderr

@@ -1,4 +1,4 @@
-"""``weft export``: the items of a crawl once more."""
+"""``uttu export``: the items of a crawl once more."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import json
 import sqlite3
 from pathlib import Path
 
-from tests.cli.conftest import Weft, make_crawl
+from tests.cli.conftest import Uttu, make_crawl
 
 
-def test_to_standard_output(weft: Weft) -> None:
+def test_to_standard_output(uttu: Uttu) -> None:
     make_crawl()
-    told = weft("export")
+    told = uttu("export")
     assert told.code == 0
     assert [json.loads(line) for line in told.out.splitlines()] == [{"n": 1}, {"n": 2}]
     assert told.err == "2 items of shop to standard output\n"
 
 
-def test_to_several_files_at_once(weft: Weft) -> None:
+def test_to_several_files_at_once(uttu: Uttu) -> None:
     make_crawl()
-    told = weft("export", "shop", "-o", "a.csv", "-o", "a.json", "-o", "a.db", "--json")
+    told = uttu("export", "shop", "-o", "a.csv", "-o", "a.json", "-o", "a.db", "--json")
     assert told.code == 0
     assert json.loads(told.out) == {"crawl": "shop", "items": {"a.csv": 2, "a.json": 2, "a.db": 2}}
     assert list(csv.DictReader(Path("a.csv").read_text().splitlines())) == [{"n": "1"}, {"n": "2"}]
@@ -30,39 +30,39 @@ def test_to_several_files_at_once(weft: Weft) -> None:
     db.close()
 
 
-def test_again_is_the_same(weft: Weft) -> None:
+def test_again_is_the_same(uttu: Uttu) -> None:
     make_crawl()
     for _ in range(2):
-        assert weft("export", "-o", "a.jsonl").code == 0
+        assert uttu("export", "-o", "a.jsonl").code == 0
         assert Path("a.jsonl").read_text() == '{"n":1}\n{"n":2}\n'
 
 
-def test_json_about_standard_output_goes_to_stderr(weft: Weft) -> None:
+def test_json_about_standard_output_goes_to_stderr(uttu: Uttu) -> None:
     make_crawl()
-    told = weft("export", "--json")
+    told = uttu("export", "--json")
     assert len(told.out.splitlines()) == 2
     assert json.loads(told.err) == {"crawl": "shop", "items": {"-": 2}}
 
 
-def test_what_can_not_be(weft: Weft) -> None:
-    assert weft("export").code == 4
+def test_what_can_not_be(uttu: Uttu) -> None:
+    assert uttu("export").code == 4
     make_crawl()
-    assert weft("export", "nope").code == 4
-    told = weft("export", "-o", "a.xyz")
+    assert uttu("export", "nope").code == 4
+    told = uttu("export", "-o", "a.xyz")
     assert told.code == 2
     assert "can't tell the format" in told.err
-    assert weft("export", "-o", "shop.py/a.csv").code == 1
+    assert uttu("export", "-o", "shop.py/a.csv").code == 1
     for twice in ("-", "a.csv"):
-        told = weft("export", "-o", twice, "-o", twice)
+        told = uttu("export", "-o", twice, "-o", twice)
         assert (told.code, told.out) == (2, "")
         assert "is given twice" in told.err
 
 
-def test_the_store_of_a_crawl_is_no_output(weft: Weft) -> None:
+def test_the_store_of_a_crawl_is_no_output(uttu: Uttu) -> None:
     make_crawl()
-    before = Path(".weft/crawls/shop.db").read_bytes()
-    for target in (".weft/crawls/shop.db", ".weft/crawls/../crawls/new.db"):
-        told = weft("export", "-o", target)
+    before = Path(".uttu/crawls/shop.db").read_bytes()
+    for target in (".uttu/crawls/shop.db", ".uttu/crawls/../crawls/new.db"):
+        told = uttu("export", "-o", target)
         assert told.code == 2
         assert "crawls are kept there" in told.err
-    assert Path(".weft/crawls/shop.db").read_bytes() == before
+    assert Path(".uttu/crawls/shop.db").read_bytes() == before

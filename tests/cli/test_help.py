@@ -5,28 +5,48 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.cli.conftest import Weft
-from weft.cli.app import app_for
+from tests.cli.conftest import Uttu
+from uttu.cli.app import app_for
 
 COMMANDS = [
-    "new", "crawl", "worker", "status", "top", "why", "push", "pause", "resume", "stop", "rate", "retry", "export",
-    "move", "shell", "fetch", "demo", "up", "down", "bus", "jobs", "schedule",
-]  # fmt: skip
-HEAVY = "asyncio, celery, msgspec, rich, uvloop, pyreqwest, selectolax, sqlite3, weft.assembly, weft.spider"
+    "new",
+    "crawl",
+    "worker",
+    "status",
+    "top",
+    "why",
+    "push",
+    "pause",
+    "resume",
+    "stop",
+    "rate",
+    "retry",
+    "export",
+    "move",
+    "shell",
+    "fetch",
+    "demo",
+    "up",
+    "down",
+    "bus",
+    "jobs",
+    "schedule",
+]
+HEAVY = "asyncio, celery, msgspec, rich, uvloop, pyreqwest, selectolax, sqlite3, uttu.runtime.factory, uttu.spider"
 
 
-def test_help_lists_all_commands_in_order(weft: Weft) -> None:
-    told = weft("--help")
+def test_help_lists_all_commands_in_order(uttu: Uttu) -> None:
+    told = uttu("--help")
     assert told.code == 0
     lines = told.out.partition("Commands:")[2].split("\n")
     assert [line.split()[0] for line in lines if line.strip()] == COMMANDS
 
 
-def test_every_command_explains_itself(weft: Weft) -> None:
+def test_every_command_explains_itself(uttu: Uttu) -> None:
     for command in COMMANDS:
-        told = weft(command, "--help")
+        told = uttu(command, "--help")
         assert told.code == 0
-        assert told.out.startswith(f"Usage: weft {command} ")
+        assert told.out.startswith(f"Usage: uttu {command} ")
 
 
 def test_only_the_command_that_is_asked_for_is_made() -> None:
@@ -39,13 +59,13 @@ def test_only_the_command_that_is_asked_for_is_made() -> None:
 
 def test_commands_import_what_they_need_when_they_run() -> None:
     code = (
-        "import sys, weft; known = set(sys.modules); import weft.cli.app\n"
+        "import sys, uttu; known = set(sys.modules); import uttu.cli.app\n"
         f"print(*({{*'{HEAVY}'.split(', ')}} & (sys.modules.keys() - known)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 
 
-def test_an_unknown_command_is_wrong_usage(weft: Weft) -> None:
-    assert weft("spin").code == 2
-    assert weft("status", "--nope").code == 2
+def test_an_unknown_command_is_wrong_usage(uttu: Uttu) -> None:
+    assert uttu("spin").code == 2
+    assert uttu("status", "--nope").code == 2

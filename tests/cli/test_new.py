@@ -1,4 +1,4 @@
-"""``weft new``: the spider it writes works."""
+"""``uttu new``: the spider it writes works."""
 
 from __future__ import annotations
 
@@ -7,55 +7,55 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Weft
-from weft.spider.load import load_spider
-from weft.testing.site import SiteProcess
+from tests.cli.conftest import Uttu
+from uttu.spider.loader import load_spider
+from uttu.testing.site import SiteProcess
 
 
-def test_the_spider_crawls(weft: Weft, site: SiteProcess) -> None:
-    told = weft("new", "shop", site.url + "shop/")
+def test_the_spider_crawls(uttu: Uttu, site: SiteProcess) -> None:
+    told = uttu("new", "shop", site.url + "shop/")
     assert told.code == 0
-    assert "weft crawl shop.py -o shop.jsonl" in told.out
-    done = weft("crawl", "shop.py", "-o", "shop.jsonl", "-s", "delay=0", "-s", "per_host=8", "--limit", "25")
+    assert "uttu crawl shop.py -o shop.jsonl" in told.out
+    done = uttu("crawl", "shop.py", "-o", "shop.jsonl", "-s", "delay=0", "-s", "per_host=8", "--limit", "25")
     assert done.code == 0, done.err
     rows = [json.loads(line) for line in Path("shop.jsonl").read_text().splitlines()]
     assert len(rows) == 25
     assert {"url": site.url + "shop/", "title": "All products"} in rows
 
 
-def test_it_stays_on_its_site(weft: Weft) -> None:
-    weft("new", "mine", "www.Example.org/a?b#c")
+def test_it_stays_on_its_site(uttu: Uttu) -> None:
+    uttu("new", "mine", "www.Example.org/a?b#c")
     spider = load_spider(Path("mine.py"))
     assert spider.start_urls == ("https://www.example.org/a?b",)
     assert spider.settings["domains"] == ["example.org"]
 
 
-def test_a_start_is_not_needed(weft: Weft) -> None:
-    assert weft("new", "my-first.spider").code == 0
+def test_a_start_is_not_needed(uttu: Uttu) -> None:
+    assert uttu("new", "my-first.spider").code == 0
     assert load_spider(Path("my-first.spider.py")).start_urls == ("https://example.org/",)
 
 
-def test_nothing_is_overwritten(weft: Weft) -> None:
+def test_nothing_is_overwritten(uttu: Uttu) -> None:
     Path("shop.py").write_text("mine")
-    told = weft("new", "shop.py")
+    told = uttu("new", "shop.py")
     assert told.code == 2
     assert "shop.py is there already" in told.err
     assert Path("shop.py").read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ["a b", "../shop", "", "/tmp/shop", ".hidden", "-x=", "json", "weft", "rich", "a/b"])
-def test_names_that_can_not_be(weft: Weft, name: str) -> None:
-    told = weft("new", "--", name)
+@pytest.mark.parametrize("name", ["a b", "../shop", "", "/tmp/shop", ".hidden", "-x=", "json", "uttu", "rich", "a/b"])
+def test_names_that_can_not_be(uttu: Uttu, name: str) -> None:
+    told = uttu("new", "--", name)
     assert told.code == 2
     assert list(Path().iterdir()) == []
 
 
-def test_a_start_that_is_no_url(weft: Weft) -> None:
-    told = weft("new", "shop", "ftp://example.org/")
+def test_a_start_that_is_no_url(uttu: Uttu) -> None:
+    told = uttu("new", "shop", "ftp://example.org/")
     assert told.code == 2
     assert "no URL of the web" in told.err
     assert not Path("shop.py").exists()
 
 
-def test_a_folder_that_can_not_be_written(weft: Weft) -> None:
-    assert weft("new", "x" * 300).code == 1
+def test_a_folder_that_can_not_be_written(uttu: Uttu) -> None:
+    assert uttu("new", "x" * 300).code == 1

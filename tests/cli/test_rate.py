@@ -1,17 +1,17 @@
-"""``weft rate``: the pace of one host, set by hand."""
+"""``uttu rate``: the pace of one host, set by hand."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.cli.conftest import Weft, make_crawl
-from tests.cli.looks import in_store, standing
+from tests.cli.conftest import Uttu, make_crawl
+from tests.cli.statuses import in_store, standing
 from tests.crawl.conftest import Project
 from tests.crawl.conftest import project as project
-from weft.engine.states import State
-from weft.frontier.base import LaneState
-from weft.model import Pace
-from weft.testing.site import Site, SiteProcess, gaps
+from uttu.frontier.base import LaneState
+from uttu.model import Pace
+from uttu.model.crawl import CrawlState
+from uttu.testing.site import Site, SiteProcess, gaps
 
 
 def lane(name: str = "shop.example") -> LaneState:
@@ -19,52 +19,52 @@ def lane(name: str = "shop.example") -> LaneState:
     return next(each for each in found if each.name == name)
 
 
-def test_a_host_is_pinned_and_let_go(weft: Weft) -> None:
+def test_a_host_is_pinned_and_let_go(uttu: Uttu) -> None:
     make_crawl()
     own = lane().pace
-    told = weft("rate", "shop", "shop.example", "--delay", "2.5")
+    told = uttu("rate", "shop", "shop.example", "--delay", "2.5")
     assert told.code == 0
-    again = "weft rate shop shop.example --reset"
+    again = "uttu rate shop shop.example --reset"
     assert told.out == f"shop.example gets a request every 2.5 s. Undo it with: {again}\n"
     assert (lane().pace, lane().pinned) == (Pace(2.5, 1), True)
-    assert "every 2.5 s" in weft("top", "shop").out
-    told = weft(*again.split()[1:])
+    assert "every 2.5 s" in uttu("top", "shop").out
+    told = uttu(*again.split()[1:])
     assert told.code == 0
     assert told.out == "shop.example goes at its own pace again\n"
     assert (lane().pace, lane().pinned) == (own, False)
     assert own != Pace(2.5, 1)
-    assert standing().state == State.STOPPED
+    assert standing().state == CrawlState.STOPPED
 
 
 @pytest.mark.parametrize(
     "host",
     ["shop.example", "SHOP.example", "shop.example:443", "shop.example:80", "https://shop.example/some/page?x=1"],
 )
-def test_a_host_is_named_in_many_ways(weft: Weft, host: str) -> None:
+def test_a_host_is_named_in_many_ways(uttu: Uttu, host: str) -> None:
     make_crawl()
-    told = weft("rate", "shop", host, "--delay", "0")
+    told = uttu("rate", "shop", host, "--delay", "0")
     assert told.out.startswith("shop.example gets one request at a time, without a delay. Undo")
     assert lane().pinned
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8000", "http://127.0.0.1:8000/", "[::1]:8000", "other.example:8443"])
-def test_a_port_that_is_not_the_scheme_s_belongs_to_the_host(weft: Weft, host: str) -> None:
+def test_a_port_that_is_not_the_scheme_s_belongs_to_the_host(uttu: Uttu, host: str) -> None:
     make_crawl()
     expected = host.removeprefix("http://").removesuffix("/")
-    assert weft("rate", "shop", host, "--delay", "1").out.startswith(f"{expected} gets a request every 1 s")
+    assert uttu("rate", "shop", host, "--delay", "1").out.startswith(f"{expected} gets a request every 1 s")
 
 
-def test_what_can_not_be(weft: Weft) -> None:
-    make_crawl(state=State.FINISHED)
-    assert weft("rate", "shop", "shop.example").code == 2
-    assert weft("rate", "shop", "shop.example", "--delay", "1", "--reset").code == 2
-    assert weft("rate", "shop", "shop.example", "--delay", "-1").code == 2
-    assert weft("rate", "shop", "no host", "--delay", "1").code == 2
-    assert weft("rate", "nope", "shop.example", "--delay", "1").code == 4
-    told = weft("rate", "shop", "shop.example", "--delay", "1")
+def test_what_can_not_be(uttu: Uttu) -> None:
+    make_crawl(state=CrawlState.FINISHED)
+    assert uttu("rate", "shop", "shop.example").code == 2
+    assert uttu("rate", "shop", "shop.example", "--delay", "1", "--reset").code == 2
+    assert uttu("rate", "shop", "shop.example", "--delay", "-1").code == 2
+    assert uttu("rate", "shop", "no host", "--delay", "1").code == 2
+    assert uttu("rate", "nope", "shop.example", "--delay", "1").code == 4
+    told = uttu("rate", "shop", "shop.example", "--delay", "1")
     assert (told.code, told.err) == (
         1,
-        "weft: crawl 'shop' has finished; a new one starts with: weft crawl shop.py\n",
+        "uttu: crawl 'shop' has finished; a new one starts with: uttu crawl shop.py\n",
     )
 
 

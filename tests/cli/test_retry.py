@@ -1,82 +1,99 @@
-"""``weft retry``: dead letters back in line."""
+"""``uttu retry``: dead letters back in line."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 
-from tests.cli.conftest import HOST, Weft, depot_here, make_crawl, supervised
-from weft.cli.crawls import Standing, opened, standing_of
-from weft.engine.states import State
+from tests.cli.conftest import HOST, Uttu, depot_here, make_crawl, supervised
+from uttu.model.crawl import CrawlState
+from uttu.operations.crawls import CrawlStatus, open_store, read_status
+from uttu.testing.site import Site, SiteProcess
 
 
-def standing(name: str = "shop") -> Standing:
-    async def look() -> Standing:
-        async with opened(depot_here(), name) as store:
-            return await standing_of(depot_here(), name, store)
+def standing(name: str = "shop") -> CrawlStatus:
+    async def look() -> CrawlStatus:
+        async with open_store(depot_here(), name) as store:
+            return await read_status(depot_here(), name, store)
 
     return asyncio.run(look())
 
 
-def test_all_of_a_crawl_that_finished(weft: Weft) -> None:
-    make_crawl(state=State.FINISHED)
-    told = weft("retry")
+def test_all_of_a_crawl_that_finished(uttu: Uttu) -> None:
+    make_crawl(state=CrawlState.FINISHED)
+    told = uttu("retry")
     assert told.code == 0
-    assert told.out == "3 dead letters back in line; go on with: weft crawl shop.py\n"
+    assert told.out == "3 dead letters back in line; go on with: uttu crawl shop.py\n"
     now = standing()
     assert (now.counts.dead, now.counts.pending) == (0, 7)
-    assert now.state == State.STOPPED
-    assert " pending " in weft("why", f"{HOST}/gone").out
+    assert now.state == CrawlState.STOPPED
+    assert " pending " in uttu("why", f"{HOST}/gone").out
 
 
-def test_of_one_kind(weft: Weft) -> None:
+def test_of_one_kind(uttu: Uttu) -> None:
     make_crawl()
-    assert json.loads(weft("retry", "shop", "--kind", "handler", "--json").out)["revived"] == 1
+    assert json.loads(uttu("retry", "shop", "--kind", "handler", "--json").out)["revived"] == 1
     assert standing().counts.dead == 2
 
 
-def test_one_url(weft: Weft) -> None:
+def test_one_url(uttu: Uttu) -> None:
     make_crawl()
-    told = weft("retry", "--url", "shop.example/gone#here")
+    told = uttu("retry", "--url", "shop.example/gone#here")
     assert told.code == 0
     assert told.out.startswith("1 dead letter back in line")
     assert standing().counts.dead == 2
 
 
-def test_in_a_crawl_that_runs(weft: Weft) -> None:
-    make_crawl(state=State.RUNNING)
+def test_in_a_crawl_that_runs(uttu: Uttu) -> None:
+    make_crawl(state=CrawlState.RUNNING)
     with supervised():
-        told = weft("retry")
-        assert standing().facts["state"] == State.RUNNING
+        told = uttu("retry")
+        assert standing().facts["state"] == CrawlState.RUNNING
     assert told.out == "3 dead letters back in line; the running crawl takes them up\n"
 
 
-def test_a_crawl_that_was_moved_is_left_as_it_is(weft: Weft) -> None:
+def test_a_crawl_that_was_moved_is_left_as_it_is(uttu: Uttu) -> None:
     make_crawl(reason="moved to redis://localhost")
-    told = weft("retry")
+    told = uttu("retry")
     assert told.code == 1
     assert "moved to redis://localhost" in told.err
     assert standing().counts.dead == 3
 
 
-def test_none_of_that_kind_or_url(weft: Weft) -> None:
-    make_crawl(state=State.FINISHED)
-    told = weft("retry", "--kind", "dns")
+def test_none_of_that_kind_or_url(uttu: Uttu) -> None:
+    make_crawl(state=CrawlState.FINISHED)
+    told = uttu("retry", "--kind", "dns")
     assert told.code == 1
     assert "no dead letter of kind 'dns'; there are: " in told.err
-    assert weft("retry", "--url", f"{HOST}/").code == 1
-    assert standing().state == State.FINISHED
+    assert uttu("retry", "--url", f"{HOST}/").code == 1
+    assert standing().state == CrawlState.FINISHED
 
 
-def test_none_at_all(weft: Weft) -> None:
+def test_none_at_all(uttu: Uttu) -> None:
     make_crawl()
-    weft("retry")
-    told = weft("retry")
+    uttu("retry")
+    told = uttu("retry")
     assert told.code == 0
     assert told.err == "no dead letter\n"
 
 
-def test_no_crawl(weft: Weft) -> None:
-    assert weft("retry").code == 4
-    assert weft("retry", "nope").code == 4
-    assert weft("retry", "--url", "no url").code == 2
+def test_no_crawl(uttu: Uttu) -> None:
+    assert uttu("retry").code == 4
+    assert uttu("retry", "nope").code == 4
+    assert uttu("retry", "--url", "no url").code == 2
+
+
+def test_a_site_whose_robots_was_given_up_a_moment_ago_is_asked(uttu: Uttu) -> None:
+    site = Site(pages=3, links=2, robots=(500, 500, 500, 500, None))
+    with SiteProcess(site) as running:
+        Path("spider.py").write_text(
+            "from uttu import Spider\n"
+            f"spider = Spider('pages', start='{running.url}', delay=0)\n"
+            "@spider.page\ndef page(page):\n    yield {'url': page.url}\n"
+        )
+        assert uttu("crawl", "spider.py").code == 1
+        assert uttu("retry").out.startswith("1 dead letter back in line")
+        told = uttu("crawl", "spider.py")
+        assert told.code == 0, told.err
+        assert [record.path for record in running.records()] == ["/robots.txt"] * 5 + ["/"]

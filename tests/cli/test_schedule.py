@@ -1,8 +1,9 @@
-"""``weft schedule``: what is written, what is said, and what is refused."""
+"""``uttu schedule``: what is written, what is said, and what is refused."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,11 +11,11 @@ from typing import Any
 
 import pytest
 
-import weft.jobs
-from tests.cli.conftest import Told, Weft
-from weft.jobs.schedules.entry import Kept, State
-from weft.jobs.schedules.sqlite import SqliteStore
-from weft.jobs.schedules.when import Cron, Every
+import uttu.jobs
+from tests.cli.conftest import Told, Uttu
+from uttu.jobs.schedules.schedule import ScheduleState, StoredSchedule
+from uttu.jobs.schedules.sqlite import SqliteScheduleStore
+from uttu.jobs.schedules.triggers import Cron, Every
 
 TOML = """
 [jobs]
@@ -28,7 +29,7 @@ task = "work.add"
 crontab = "0 7 * * *"
 """
 TASKS = """
-from weft.jobs import app
+from uttu.jobs import app
 
 @app.task(shared=False)
 def add(x: int = 1, y: int = 1) -> int:
@@ -39,11 +40,11 @@ Schedule = Callable[..., Told]
 
 
 @pytest.fixture
-def schedule(weft: Weft, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, redis_url: str) -> Iterator[Schedule]:
-    (tmp_path / "weft.toml").write_text(TOML.format(broker=redis_url))
+def schedule(uttu: Uttu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, redis_url: str) -> Iterator[Schedule]:
+    (tmp_path / "uttu.toml").write_text(TOML.format(broker=redis_url))
     (tmp_path / "work.py").write_text(TASKS)
     fresh(monkeypatch)
-    yield lambda *words: weft("schedule", *words)
+    yield lambda *words: uttu("schedule", *words)
     fresh(monkeypatch)
 
 
@@ -52,11 +53,11 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.delitem(sys.modules, "work", raising=False)
-    vars(weft.jobs).pop("app", None)
+    vars(uttu.jobs).pop("app", None)
 
 
-def kept() -> dict[str, Kept]:
-    store = SqliteStore(Path("s.db"))
+def kept() -> dict[str, StoredSchedule]:
+    store = SqliteScheduleStore(Path("s.db"))
     try:
         return {each.entry.name: each for each in store.entries()}
     finally:
@@ -69,10 +70,29 @@ def rows(schedule: Schedule) -> dict[str, dict[str, Any]]:
 
 def test_a_schedule_in_full_is_kept(schedule: Schedule) -> None:
     told = schedule(
-        "add", "n", "--task", "work.add", "--crontab", "*/5 * * * *", "--timezone", "Asia/Tokyo", "--args", "[1]",
-        "--kwargs", '{"y": 2}', "--queue", "slow", "--priority", "9", "--expires", "60", "--overlap", "queue",
-        "--grace", "inf",
-    )  # fmt: skip
+        "add",
+        "n",
+        "--task",
+        "work.add",
+        "--crontab",
+        "*/5 * * * *",
+        "--timezone",
+        "Asia/Tokyo",
+        "--args",
+        "[1]",
+        "--kwargs",
+        '{"y": 2}',
+        "--queue",
+        "slow",
+        "--priority",
+        "9",
+        "--expires",
+        "60",
+        "--overlap",
+        "queue",
+        "--grace",
+        "inf",
+    )
     assert told.code == 0, told.err
     assert told.out.startswith("n: work.add */5 * * * * Asia/Tokyo; next ")
     entry = kept()["n"].entry
@@ -89,36 +109,51 @@ def test_the_time_zone_is_that_of_the_settings(schedule: Schedule) -> None:
 
 def test_a_crawl_is_the_task_that_crawls(schedule: Schedule) -> None:
     told = schedule(
-        "add", "books", "--crawl", "books.py", "-o", "b.jsonl", "-a", "shelf=new", "-s", "delay=2", "--workers", "3",
-        "--every", "3600",
-    )  # fmt: skip
+        "add",
+        "books",
+        "--crawl",
+        "books.py",
+        "-o",
+        "b.jsonl",
+        "-a",
+        "shelf=new",
+        "-s",
+        "delay=2",
+        "--workers",
+        "3",
+        "--every",
+        "3600",
+    )
     assert told.code == 0, told.err
     assert "there is no books.py here; workers must have it" in told.err
     entry = kept()["books"].entry
-    assert (entry.task, entry.args, entry.overlap) == ("weft.crawl", ("books.py",), "skip")
+    assert (entry.task, entry.args, entry.overlap) == ("uttu.crawl", ("books.py",), "skip")
     assert entry.kwargs == {
-        "output": ["b.jsonl"], "arguments": {"shelf": "new"}, "settings": {"delay": "2"}, "workers": 3,
-    }  # fmt: skip
+        "output": ["b.jsonl"],
+        "arguments": {"shelf": "new"},
+        "settings": {"delay": "2"},
+        "workers": 3,
+    }
 
 
 def test_a_name_that_is_taken_is_replaced_when_asked_for(schedule: Schedule) -> None:
     schedule("add", "n", "--task", "work.add", "--every", "60")
     told = schedule("add", "n", "--task", "work.add", "--every", "90")
     assert told.code == 3
-    assert told.err == "weft: there is a schedule 'n' already: replace it with --replace, or take another name\n"
+    assert told.err == "uttu: there is a schedule 'n' already: replace it with --replace, or take another name\n"
     assert kept()["n"].entry.when == Every(60.0)
     assert schedule("add", "n", "--task", "work.add", "--every", "90", "--replace").code == 0
     assert kept()["n"].entry.when == Every(90.0)
 
 
-def test_what_is_in_weft_toml_is_changed_there(schedule: Schedule) -> None:
+def test_what_is_in_uttu_toml_is_changed_there(schedule: Schedule) -> None:
     told = schedule("add", "morning", "--task", "work.add", "--every", "60", "--replace")
     assert (told.code, kept()) == (3, {})
-    assert "comes from weft.toml: change it there" in told.err
+    assert "comes from uttu.toml: change it there" in told.err
     told = schedule("rm", "morning")
     assert told.code == 3
-    assert "comes from weft.toml, and would come back: take it out there" in told.err
-    assert "weft schedule pause morning" in told.err
+    assert "comes from uttu.toml, and would come back: take it out there" in told.err
+    assert "uttu schedule pause morning" in told.err
 
 
 @pytest.mark.parametrize(
@@ -154,9 +189,9 @@ def test_all_are_listed(schedule: Schedule) -> None:
     told = schedule("ls")
     lines = {line.split()[0]: line for line in told.out.splitlines()[1:3]}
     assert lines["morning"].split()[1:8] == ["new", "0", "7", "*", "*", "*", "Europe/Berlin"]
-    assert lines["morning"].endswith("weft.toml")
+    assert lines["morning"].endswith("uttu.toml")
     assert lines["often"].split()[1:5] == ["waiting", "every", "1", "min"]
-    assert "start one with weft jobs beat" in told.out
+    assert "start one with uttu jobs beat" in told.out
     found = rows(schedule)
     assert found["often"]["when"] == {"kind": "every", "seconds": 60.0}
     assert found["often"]["state"] == "waiting"
@@ -164,9 +199,9 @@ def test_all_are_listed(schedule: Schedule) -> None:
 
 def test_how_one_stands_is_shown(schedule: Schedule) -> None:
     schedule("add", "n", "--task", "work.add", "--every", "60", "--overlap", "skip")
-    store = SqliteStore(Path("s.db"))
+    store = SqliteScheduleStore(Path("s.db"))
     now = datetime.now(UTC)
-    state = State(next=now, last=now, open="fire", opened=now, sent=1, skipped=1234, missed=2, note="it hurts")
+    state = ScheduleState(next=now, last=now, open="fire", opened=now, sent=1, skipped=1234, missed=2, note="it hurts")
     store.put(kept()["n"].entry, state, replace=True)
     assert rows(schedule)["n"]["state"] == "sent"
     store.begin("fire", "worker", 60.0)
@@ -181,19 +216,19 @@ def test_how_one_stands_is_shown(schedule: Schedule) -> None:
 
 
 def test_without_any_it_says_how_to_begin(schedule: Schedule) -> None:
-    Path("weft.toml").write_text('[jobs]\nschedules = "sqlite:s.db"\nbroker = "redis://127.0.0.1:1"\n')
+    Path("uttu.toml").write_text('[jobs]\nschedules = "sqlite:s.db"\nbroker = "redis://127.0.0.1:1"\n')
     told = schedule("ls")
     assert told.code == 0
-    assert told.out.startswith("There are no schedules. Add one: weft schedule add ")
+    assert told.out.startswith("There are no schedules. Add one: uttu schedule add ")
     assert schedule("ls", "--json").out == "[]\n"
 
 
-def test_what_is_wrong_in_weft_toml_is_said(schedule: Schedule) -> None:
-    with Path("weft.toml").open("a") as file:
+def test_what_is_wrong_in_uttu_toml_is_said(schedule: Schedule) -> None:
+    with Path("uttu.toml").open("a") as file:
         file.write('[jobs.schedule.bad]\ntask = "work.add"\ncrontab = "x"\n')
     told = schedule("ls")
     assert "morning" in told.out
-    assert "weft: left out: schedule 'bad': malformed crontab 'x'" in told.err
+    assert "uttu: left out: schedule 'bad': malformed crontab 'x'" in told.err
 
 
 def test_a_line_is_previewed(schedule: Schedule) -> None:
@@ -222,12 +257,12 @@ def test_a_schedule_is_previewed(schedule: Schedule) -> None:
 def test_a_malformed_line_is_not_previewed(schedule: Schedule) -> None:
     told = schedule("preview", "0 25 * * *")
     assert told.code == 3
-    assert told.err == "weft: malformed crontab '0 25 * * *': '25' is no hour: these are 0 to 23\n"
+    assert told.err == "uttu: malformed crontab '0 25 * * *': '25' is no hour: these are 0 to 23\n"
 
 
-def test_one_of_weft_toml_is_paused_and_goes_on(schedule: Schedule) -> None:
+def test_one_of_uttu_toml_is_paused_and_goes_on(schedule: Schedule) -> None:
     told = schedule("pause", "morning")
-    assert told.out == "morning is paused. Go on with: weft schedule resume morning\n"
+    assert told.out == "morning is paused. Go on with: uttu schedule resume morning\n"
     assert kept()["morning"].state.paused
     assert rows(schedule)["morning"]["state"] == "paused"
     told = schedule("resume", "morning")
@@ -237,8 +272,8 @@ def test_one_of_weft_toml_is_paused_and_goes_on(schedule: Schedule) -> None:
 
 def test_what_was_due_in_a_pause_is_not_made_up_for(schedule: Schedule) -> None:
     schedule("add", "n", "--task", "work.add", "--every", "60")
-    store = SqliteStore(Path("s.db"))
-    store.change("n", kept()["n"].state, State(next=datetime.now(UTC) - timedelta(days=1), paused=True))
+    store = SqliteScheduleStore(Path("s.db"))
+    store.change("n", kept()["n"].state, ScheduleState(next=datetime.now(UTC) - timedelta(days=1), paused=True))
     store.close()
     schedule("resume", "n")
     assert kept()["n"].state.next > datetime.now(UTC)
@@ -254,11 +289,11 @@ def test_one_is_removed(schedule: Schedule) -> None:
 def test_one_that_is_not_there_is_named(schedule: Schedule, command: str) -> None:
     told = schedule(command, "mornin")
     assert told.code == 3
-    assert told.err == "weft: there is no schedule 'mornin'; did you mean 'morning'?\n"
+    assert told.err == "uttu: there is no schedule 'mornin'; did you mean 'morning'?\n"
 
 
 def test_a_broker_that_is_down_is_said(schedule: Schedule) -> None:
-    Path("weft.toml").write_text(TOML.format(broker="redis://:secret@127.0.0.1:1/0"))
+    Path("uttu.toml").write_text(TOML.format(broker="redis://:secret@127.0.0.1:1/0"))
     told = schedule("run", "morning")
     assert told.code == 4
     assert "redis://:***@127.0.0.1:1/0 can't be reached" in told.err
@@ -266,7 +301,50 @@ def test_a_broker_that_is_down_is_said(schedule: Schedule) -> None:
 
 
 def test_a_store_that_is_down_is_said(schedule: Schedule) -> None:
-    Path("weft.toml").write_text(TOML.format(broker="redis://127.0.0.1:1/0").replace('"sqlite:s.db"', '""'))
+    Path("uttu.toml").write_text(TOML.format(broker="redis://127.0.0.1:1/0").replace('"sqlite:s.db"', '""'))
     told = schedule("ls")
     assert told.code == 4
-    assert told.err.startswith("weft: the schedules can't be had from redis://127.0.0.1:1/0: ")
+    assert told.err.startswith("uttu: the schedules can't be had from redis://127.0.0.1:1/0: ")
+
+
+def test_times_are_listed_with_their_zone(schedule: Schedule) -> None:
+    schedule("add", "often", "--task", "work.add", "--every", "3600")
+    schedule("add", "tokyo", "--task", "work.add", "--crontab", "0 7 * * *", "--timezone", "Asia/Tokyo")
+    rows = {line.split()[0]: line for line in schedule("ls").out.splitlines()}
+    assert re.search(r"07:00 CES?T, in ", rows["morning"])
+    assert "07:00 JST, in " in rows["tokyo"]
+    assert f" {datetime.now().astimezone():%Z}, in " in rows["often"]
+    told = schedule("add", "seoul", "--task", "work.add", "--crontab", "0 7 * * *", "--timezone", "Asia/Seoul")
+    assert "07:00 KST, in " in told.out
+    schedule("pause", "seoul")
+    assert "07:00 KST, in " in schedule("resume", "seoul").out
+
+
+def test_a_task_that_is_not_there_is_named(schedule: Schedule) -> None:
+    with Path("uttu.toml").open("a") as file:
+        file.write('[jobs.schedule.wrong]\ntask = "work.ad"\nevery = 60\n')
+    told = schedule("ls")
+    assert told.code == 0
+    assert "schedule 'wrong': there is no task 'work.ad' here; did you mean 'work.add'?" in told.err
+    assert schedule("add", "x", "--task", "work.ad", "--every", "5").code == 3
+    assert "x" not in kept()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--crawl", "../books.py"], "is outside of"),
+        (["--crawl", "books"], "must end in .py"),
+        (["--crawl", "books.py", "-o", "s3://bucket/x.jsonl"], "s3"),
+        (["--crawl", "books.py", "-o", "/somewhere/x.jsonl"], "is outside of"),
+        (["--crawl", "books.py", "-o", "x.nothing"], "can't tell the format"),
+        (["--crawl", "books.py", "-o", "-"], "no standard output"),
+        (["--crawl", "books.py", "-s", "dealy=1"], "did you mean 'delay'"),
+        (["--crawl", "books.py", "-s", "frontier=redis://evil.example"], "does not use"),
+    ],
+)
+def test_a_crawl_that_no_worker_would_take_is_refused(schedule: Schedule, words: list[str], said: str) -> None:
+    told = schedule("add", "books", *words, "--every", "3600")
+    assert told.code in (2, 3)
+    assert said in told.err
+    assert "books" not in kept()

@@ -1,46 +1,53 @@
-"""``weft status``: the crawls of a folder, and one of them."""
+"""``uttu status``: the crawls of a folder, and one of them."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import HOST, TRACEBACK, Weft, make_crawl, supervised
-from weft.engine.states import State
+from tests.cli.conftest import HOST, TRACEBACK, Uttu, depot_here, make_crawl, supervised
+from uttu.frontier.base import Cursor, Rules
+from uttu.model import Done, Request
+from uttu.model.crawl import CrawlState
 
 
-def test_no_crawl_is_no_failure(weft: Weft) -> None:
-    told = weft("status")
+def test_no_crawl_is_no_failure(uttu: Uttu) -> None:
+    told = uttu("status")
     assert told.code == 0
     assert told.out == ""
     assert "no crawl was started in this folder" in told.err
-    assert weft("status", "--json").out == "[]\n"
+    assert uttu("status", "--json").out == "[]\n"
 
 
 @pytest.mark.parametrize(
     ("state", "shown"),
     [
-        (State.RUNNING, "cut short"), (State.STOPPING, "cut short"), (None, "cut short"), (State.STOPPED, "stopped"),
-        (State.LIMITED, "limited"), (State.FINISHED, "finished"),
+        (CrawlState.RUNNING, "cut short"),
+        (CrawlState.STOPPING, "cut short"),
+        (None, "cut short"),
+        (CrawlState.STOPPED, "stopped"),
+        (CrawlState.LIMITED, "limited"),
+        (CrawlState.FINISHED, "finished"),
     ],
-)  # fmt: skip
-def test_states_of_crawls_that_do_not_run(weft: Weft, state: State | None, shown: str) -> None:
+)
+def test_states_of_crawls_that_do_not_run(uttu: Uttu, state: CrawlState | None, shown: str) -> None:
     make_crawl(state=state)
-    told = weft("status")
+    told = uttu("status")
     assert told.code == 0
     head, row = told.out.splitlines()
     assert head.split()[:2] == ["crawl", "state"]
     assert row.startswith(f"shop   {shown}")
-    assert json.loads(weft("status", "--json").out)[0]["state"] == shown
+    assert json.loads(uttu("status", "--json").out)[0]["state"] == shown
 
 
-def test_a_crawl_that_runs(weft: Weft) -> None:
-    make_crawl(state=State.RUNNING)
+def test_a_crawl_that_runs(uttu: Uttu) -> None:
+    make_crawl(state=CrawlState.RUNNING)
     with supervised():
-        told = weft("status", "shop")
-        data = json.loads(weft("status", "shop", "--json").out)
+        told = uttu("status", "shop")
+        data = json.loads(uttu("status", "shop", "--json").out)
     assert told.out.startswith("running  shop\n")
     assert "1 page with 1 worker, 1 of them in flight" in told.out
     assert "go on" not in told.out
@@ -49,94 +56,132 @@ def test_a_crawl_that_runs(weft: Weft) -> None:
     assert data["workers"]["w1"]["pid"] == 4711
 
 
-def test_one_crawl_and_what_it_waits_for(weft: Weft) -> None:
-    make_crawl(state=State.STOPPED, reason="interrupted")
-    told = weft("status", "shop")
+def test_one_crawl_and_what_it_waits_for(uttu: Uttu) -> None:
+    make_crawl(state=CrawlState.STOPPED, reason="interrupted")
+    told = uttu("status", "shop")
     assert told.code == 0
     assert told.out.startswith("stopped  shop (interrupted)\n")
     for text in (
-        "2 done, 3 dead: ", "4 pending, 1 leased, 1 delayed", "6.0 kB", "1 page of workers that are gone",
-        "1 page to be tried again later", "slow.example, held for 5 min more: answered with status 429",
-        "weft crawl shop.py", "4711", "shop.example",
-    ):  # fmt: skip
+        "2 done, 3 dead: ",
+        "4 pending, 1 leased, 1 delayed",
+        "6.0 kB",
+        "1 page of workers that are gone",
+        "1 page to be tried again later",
+        "slow.example, held for 5 min more: answered with status 429",
+        "uttu crawl shop.py",
+        "4711",
+        "shop.example",
+    ):
         assert text in told.out, text
-    data = json.loads(weft("status", "shop", "--json").out)
+    data = json.loads(uttu("status", "shop", "--json").out)
     assert data["counts"] == {"pending": 4, "leased": 1, "delayed": 1, "done": 2, "dead": 3, "items": 2, "bytes": 6000}
     assert data["dead_kinds"] == {"handler": 1, "http": 1, "robots": 1}
     assert {lane["name"] for lane in data["lanes"]} == {"shop.example", "slow.example"}
 
 
-def test_the_command_that_goes_on_names_what_is_needed(weft: Weft) -> None:
+def test_the_command_that_goes_on_names_what_is_needed(uttu: Uttu) -> None:
     make_crawl("mine", arguments='{"q":"a b"}', flags='{"delay":"2"}')
-    assert "weft crawl shop.py -a 'q=a b' -s delay=2 --crawl mine" in weft("status", "mine").out
+    assert "uttu crawl shop.py -a 'q=a b' -s delay=2 --crawl mine" in uttu("status", "mine").out
 
 
-def test_dead_letters(weft: Weft) -> None:
+def test_dead_letters(uttu: Uttu) -> None:
     make_crawl()
-    told = weft("status", "--dead")
+    told = uttu("status", "--dead")
     assert told.code == 0
     assert f"{HOST}/broken" in told.out
     assert f"{HOST}/gone" in told.out
     assert TRACEBACK.splitlines()[0] not in told.out
-    told = weft("status", "shop", "--dead", "--kind", "handler", "--detail")
+    told = uttu("status", "shop", "--dead", "--kind", "handler", "--detail")
     assert f"{HOST}/gone" not in told.out
     for line in TRACEBACK.splitlines():
         assert line in told.out
-    letters = json.loads(weft("status", "--kind", "http", "--json").out)
+    letters = json.loads(uttu("status", "--kind", "http", "--json").out)
     assert [(each["url"], each["kind"], each["status"], each["attempt"]) for each in letters] == [
         (f"{HOST}/gone", "http", 404, 1)
     ]
 
 
-def test_no_such_dead_letters(weft: Weft) -> None:
+def test_no_such_dead_letters(uttu: Uttu) -> None:
     make_crawl()
-    told = weft("status", "--kind", "dns")
+    told = uttu("status", "--kind", "dns")
     assert told.code == 0
     assert "no dead letters of kind 'dns'; there are: " in told.err
 
 
-def test_a_long_list_is_cut_and_says_so(weft: Weft) -> None:
+def test_a_long_list_is_cut_and_says_so(uttu: Uttu) -> None:
     make_crawl()
-    told = weft("status", "--dead", "-n", "2")
+    told = uttu("status", "--dead", "-n", "2")
     assert len(told.out.splitlines()) == 3
     assert "the latest 2 of 3" in told.err
-    assert len(weft("status", "--dead", "-n", "0").out.splitlines()) == 4
+    assert len(uttu("status", "--dead", "-n", "0").out.splitlines()) == 4
 
 
-def test_lanes(weft: Weft) -> None:
+def test_lanes(uttu: Uttu) -> None:
     make_crawl()
-    told = weft("status", "--lanes")
+    told = uttu("status", "--lanes")
     assert [line.split()[0] for line in told.out.splitlines()] == ["lane", "shop.example", "slow.example"]
     assert told.out.splitlines()[2].endswith("in 5 min  answered with status 429")
-    assert json.loads(weft("status", "--lanes", "--json").out)[0]["pace"] == {"delay": 0.0, "limit": 0}
+    assert json.loads(uttu("status", "--lanes", "--json").out)[0]["pace"] == {"delay": 0.0, "limit": 0}
 
 
-def test_a_crawl_by_its_spider_file(weft: Weft) -> None:
+def test_a_crawl_by_its_spider_file(uttu: Uttu) -> None:
     make_crawl("other")
-    told = weft("status", "shop.py")
+    told = uttu("status", "shop.py")
     assert told.code == 0
     assert told.err == "of other\n"
 
 
-def test_a_crawl_that_is_not_there(weft: Weft) -> None:
+def test_a_crawl_that_is_not_there(uttu: Uttu) -> None:
     make_crawl()
-    told = weft("status", "shep")
+    told = uttu("status", "shep")
     assert told.code == 4
-    assert told.err == "weft: there is no crawl 'shep' here; there is: shop (weft status lists all)\n"
+    assert told.err == "uttu: there is no crawl 'shep' here; there is: shop (uttu status lists all)\n"
 
 
-def test_a_crawl_that_can_not_be_read_does_not_hide_the_others(weft: Weft) -> None:
+def test_a_crawl_that_can_not_be_read_does_not_hide_the_others(uttu: Uttu) -> None:
     make_crawl()
-    Path(".weft/crawls/bad.db").write_bytes(b"no database" * 100)
-    told = weft("status")
+    Path(".uttu/crawls/bad.db").write_bytes(b"no database" * 100)
+    told = uttu("status")
     assert told.code == 0
     assert {line.split()[0] for line in told.out.splitlines()} == {"crawl", "shop", "bad"}
     assert "unreadable" in told.out
-    assert weft("status", "bad").code == 4
+    assert uttu("status", "bad").code == 4
 
 
-def test_the_latest_is_the_one_last_worked_on(weft: Weft) -> None:
+def test_the_latest_is_the_one_last_worked_on(uttu: Uttu) -> None:
     make_crawl("old")
     make_crawl("young")
-    assert [line.split()[0] for line in weft("status").out.splitlines()[1:]] == ["young", "old"]
-    assert weft("status", "--dead").err.splitlines()[0] == "of young, the latest of 2 crawls here"
+    assert [line.split()[0] for line in uttu("status").out.splitlines()[1:]] == ["young", "old"]
+    assert uttu("status", "--dead").err.splitlines()[0] == "of young, the latest of 2 crawls here"
+
+
+def test_items_that_were_removed_behind_the_outputs(uttu: Uttu) -> None:
+    async def remove() -> None:
+        store = await depot_here().open("shop", Rules())
+        await store.frontier.put([Request(url=f"{HOST}/many")])
+        leases = await store.frontier.lease(100, "w")
+        many = tuple(b"%d" % number for number in range(250))
+        done = [Done(lease=lease, items=many) for lease in leases if lease.request.url.endswith("/many")]
+        assert len(done) == 1
+        await store.frontier.settle(done)
+        items = await store.outbox.items(0, 1000)
+        assert await store.ledger.claim("drain out.jsonl", "me", 10)
+        assert await store.outbox.advance("out.jsonl", Cursor(items[-2].position, b"note"), "me")
+        # A cut is made at a mark, and these are set as items are stored.
+        await store.frontier.put([Request(url=f"{HOST}/last")])
+        leases = await store.frontier.lease(100, "w")
+        await store.frontier.settle([Done(lease=lease, items=many) for lease in leases])
+        items = await store.outbox.items(0, 1000)
+        assert await store.outbox.advance("out.jsonl", Cursor(items[-1].position, b"note"), "me")
+        while await store.outbox.trim(["out.jsonl"], 10):
+            pass
+        assert (await store.outbox.trimmed()).count == 252
+        await store.frontier.close()
+
+    make_crawl()
+    assert "keep_items" not in uttu("status", "shop").out
+    asyncio.run(remove())
+    assert (
+        "502: the latest 250 are in the store, 252 are in the outputs only (keep_items)" in uttu("status", "shop").out
+    )
+    assert json.loads(uttu("status", "shop", "--json").out)["trimmed"] == 252

@@ -1,4 +1,4 @@
-"""``weft top``: a crawl over all its workers."""
+"""``uttu top``: a crawl over all its workers."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Weft, make_crawl, supervised
-from weft.cli.top_view import waits_for
-from weft.engine.states import State
-from weft.frontier.base import LaneState
-from weft.model import Pace
+from tests.cli.conftest import Uttu, make_crawl, supervised
+from uttu.cli.inspect import describe_wait
+from uttu.frontier.base import LaneState
+from uttu.model import Pace
+from uttu.model.crawl import CrawlState
 
 
-def test_once_without_a_terminal(weft: Weft) -> None:
-    make_crawl(state=State.RUNNING)
+def test_once_without_a_terminal(uttu: Uttu) -> None:
+    make_crawl(state=CrawlState.RUNNING)
     with supervised():
-        told = weft("top")
+        told = uttu("top")
     assert (told.code, told.err) == (0, "")
     lines = [line.split() for line in told.out.splitlines()]
     assert lines[0] == ["running", "shop"]
@@ -36,10 +36,10 @@ def test_once_without_a_terminal(weft: Weft) -> None:
     assert slow.endswith("answered with status 429, 5 min more")
 
 
-def test_as_json(weft: Weft) -> None:
-    make_crawl(state=State.RUNNING)
+def test_as_json(uttu: Uttu) -> None:
+    make_crawl(state=CrawlState.RUNNING)
     with supervised():
-        data = json.loads(weft("top", "shop", "--json").out)
+        data = json.loads(uttu("top", "shop", "--json").out)
     assert data["state"] == "running"
     assert data["counts"]["pending"] == 4
     assert data["workers"]["w1"].keys() == {"rate", "pages", "in_flight", "held", "age"}
@@ -48,12 +48,12 @@ def test_as_json(weft: Weft) -> None:
     assert lanes["shop.example"]["pace"] == {"delay": 0.0, "limit": 0}
 
 
-def test_of_a_crawl_that_does_not_run(weft: Weft) -> None:
-    make_crawl(state=State.STOPPED, reason="interrupted")
-    told = weft("top", "shop")
+def test_of_a_crawl_that_does_not_run(uttu: Uttu) -> None:
+    make_crawl(state=CrawlState.STOPPED, reason="interrupted")
+    told = uttu("top", "shop")
     assert told.out.startswith("stopped  shop (interrupted)\n")
     assert "0 at work, 1 gone" in told.out
-    assert weft("top", "nope").code == 4
+    assert uttu("top", "nope").code == 4
 
 
 @pytest.mark.parametrize(
@@ -71,19 +71,23 @@ def test_of_a_crawl_that_does_not_run(weft: Weft) -> None:
 )
 def test_why_a_lane_waits(fields: dict[str, object], said: str) -> None:
     known = {"name": "a.example", "pending": 5, "active": 0, "total": 9, "pace": Pace(0.5, 1), "wait": 0.0}
-    assert waits_for(LaneState(**(known | fields))) == said  # type: ignore[arg-type]
+    assert describe_wait(LaneState(**(known | fields))) == said  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("way", ["q", "signal"])
-def test_live_on_a_terminal_until_it_is_ended(weft: Weft, tmp_path: Path, way: str) -> None:
-    make_crawl(state=State.RUNNING)
+def test_live_on_a_terminal_until_it_is_ended(uttu: Uttu, tmp_path: Path, way: str) -> None:
+    make_crawl(state=CrawlState.RUNNING)
     ours, theirs = pty.openpty()
     top = subprocess.Popen(
-        [sys.executable, "-m", "weft", "top", "shop"],
-        cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=os.environ | {"TERM": "xterm"},
+        [sys.executable, "-m", "uttu", "top", "shop"],
+        cwd=tmp_path,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"TERM": "xterm"},
         # As a terminal would have it: shells let what they start in the background ignore it.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
+    )
     os.close(theirs)
     try:
         shown = b""

@@ -1,4 +1,4 @@
-"""``weft why``: what became of a URL, in every way it can end or wait."""
+"""``uttu why``: what became of a URL, in every way it can end or wait."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import HOST, TRACEBACK, Told, Weft, make_crawl, supervised
-from weft.engine.states import State
+from tests.cli.conftest import HOST, TRACEBACK, Told, Uttu, make_crawl, supervised
+from uttu.model.crawl import CrawlState
 
 
 @pytest.fixture
-def why(weft: Weft) -> Any:
+def why(uttu: Uttu) -> Any:
     make_crawl()
 
     def ask(url: str, *more: str) -> Told:
-        return weft("why", url, *more)
+        return uttu("why", url, *more)
 
     return ask
 
@@ -54,7 +54,7 @@ def test_dead_with_its_traceback(why: Any) -> None:
     told = why(f"{HOST}/broken")
     assert told.code == 0
     assert "handler: ValueError: no price" in told.out
-    assert f"weft retry shop --url {HOST}/broken\n" in told.out
+    assert f"uttu retry shop --url {HOST}/broken\n" in told.out
     for line in TRACEBACK.splitlines():
         assert line in told.out
 
@@ -63,7 +63,7 @@ def test_dead_by_robots(why: Any) -> None:
     told = why(f"{HOST}/private/")
     assert told.code == 0
     assert "robots: disallowed by the site's robots.txt" in told.out
-    assert "weft retry" not in told.out
+    assert "uttu retry" not in told.out
 
 
 def test_delayed(why: Any) -> None:
@@ -91,7 +91,7 @@ def test_pending(why: Any) -> None:
     assert told.code == 0
     assert "  pending in the lane slow.example: 1 before it" in told.out
     assert "held for 5 min more because: answered with status 429" in told.out
-    assert "go on with: weft crawl shop.py" in told.out
+    assert "go on with: uttu crawl shop.py" in told.out
     assert "the next one" in why(f"{HOST}/1").out
 
 
@@ -118,10 +118,10 @@ def test_a_spelling_that_is_known(why: Any) -> None:
     assert json.loads(why(f"{HOST}/gone?x", "--json").out)["known_as"] == [f"{HOST}/gone"]
 
 
-def test_flags_count(weft: Weft) -> None:
+def test_flags_count(uttu: Uttu) -> None:
     make_crawl(flags='{"domains":"else.example","max_depth":3,"max_pages_per_host":3}')
-    assert "outside the allowed domains (else.example)" in weft("why", f"{HOST}/nowhere").out
-    told = weft("why", "https://else.example/")
+    assert "outside the allowed domains (else.example)" in uttu("why", f"{HOST}/nowhere").out
+    told = uttu("why", "https://else.example/")
     assert "max_depth=3" in told.out
     assert "max_pages_per_host" in told.out
 
@@ -134,28 +134,28 @@ def test_a_spider_that_can_not_be_loaded_any_more(why: Any) -> None:
     assert "the spider's own settings are not known now" in told.out
 
 
-def test_the_latest_crawl_unless_one_is_named(weft: Weft) -> None:
+def test_the_latest_crawl_unless_one_is_named(uttu: Uttu) -> None:
     make_crawl("one")
-    make_crawl("two", state=State.FINISHED)
-    assert weft("why", f"{HOST}/").err == "of two, the latest of 2 crawls here\n"
-    told = weft("why", f"{HOST}/", "--crawl", "one", "--json")
+    make_crawl("two", state=CrawlState.FINISHED)
+    assert uttu("why", f"{HOST}/").err == "of two, the latest of 2 crawls here\n"
+    told = uttu("why", f"{HOST}/", "--crawl", "one", "--json")
     assert told.err == ""
     assert json.loads(told.out)["crawl"] == "one"
 
 
-def test_wrong_usage(weft: Weft) -> None:
-    assert weft("why").code == 2
-    assert weft("why", "no url").code == 2
-    assert weft("why", f"{HOST}/").code == 4
+def test_wrong_usage(uttu: Uttu) -> None:
+    assert uttu("why").code == 2
+    assert uttu("why", "no url").code == 2
+    assert uttu("why", f"{HOST}/").code == 4
 
 
 @pytest.mark.parametrize("path", ["/1", "/again"])
-def test_a_crawl_that_stands_still(weft: Weft, path: str) -> None:
-    make_crawl(state=State.PAUSED, reason="paused by the operator")
+def test_a_crawl_that_stands_still(uttu: Uttu, path: str) -> None:
+    make_crawl(state=CrawlState.PAUSED, reason="paused by the operator")
     with supervised():
-        assert weft("why", HOST + path).out.endswith("the crawl is paused; go on with: weft resume shop\n")
-    make_crawl(state=State.STOPPING, reason="limit of 9 pages")
+        assert uttu("why", HOST + path).out.endswith("the crawl is paused; go on with: uttu resume shop\n")
+    make_crawl(state=CrawlState.STOPPING, reason="limit of 9 pages")
     with supervised():
-        assert "the crawl is stopping (limit of 9 pages), and begins no page" in weft("why", HOST + path).out
-    make_crawl(state=State.LIMITED, reason="limit of 9 pages")
-    assert weft("why", HOST + path).out.endswith("(limited); go on with: weft crawl shop.py --resume\n")
+        assert "the crawl is stopping (limit of 9 pages), and begins no page" in uttu("why", HOST + path).out
+    make_crawl(state=CrawlState.LIMITED, reason="limit of 9 pages")
+    assert uttu("why", HOST + path).out.endswith("(limited); go on with: uttu crawl shop.py --resume\n")

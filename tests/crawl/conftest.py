@@ -1,4 +1,4 @@
-"""A folder with a spider in it, and the ``weft`` command run there, as a user would."""
+"""A folder with a spider in it, and the ``uttu`` command run there, as a user would."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from weft.testing.site import SiteProcess
+from uttu.testing.site import SiteProcess
 
 SPIDER = """
 import os
-from weft import Page, Spider
+from uttu import Page, Spider
 
 spider = Spider("pages", start=os.environ["START"].split(), private=True, robots=False, delay=0, per_host=0)
 
@@ -50,9 +50,14 @@ class Project:
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "weft", *arguments], cwd=self.folder, text=True, env=os.environ | environment,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            [sys.executable, "-m", "uttu", *arguments],
+            cwd=self.folder,
+            text=True,
+            env=os.environ | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         self.started.append(process)
         return process
 
@@ -78,7 +83,7 @@ class Project:
 
     def leased(self, crawl: str = "pages", by: int | None = None) -> set[str]:
         """The URLs that workers hold, or the one that is the process ``by``, according to the store."""
-        path = self.folder / ".weft" / "crawls" / f"{crawl}.db"
+        path = self.folder / ".uttu" / "crawls" / f"{crawl}.db"
         db = sqlite3.connect(path)
         try:
             held = db.execute("SELECT record ->> 'u', worker FROM leases").fetchall()
@@ -116,8 +121,8 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, P
     """A certificate for the test site's first address, its key, and the authority that signed it."""
     folder = tmp_path_factory.mktemp("tls")
     authority_key, site_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    authority = _signed("weft test authority", authority_key, "weft test authority", authority_key, authority=True)
-    site = _signed("weft test site", site_key, "weft test authority", authority_key, authority=False)
+    authority = _signed("uttu test authority", authority_key, "uttu test authority", authority_key, authority=True)
+    site = _signed("uttu test site", site_key, "uttu test authority", authority_key, authority=False)
     files = folder / "site.pem", folder / "site.key", folder / "authority.pem"
     files[0].write_bytes(site.public_bytes(_PEM))
     files[1].write_bytes(site_key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))

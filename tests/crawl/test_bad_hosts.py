@@ -12,17 +12,16 @@ from typing import Any
 
 import pytest
 
-from weft import Failure, Page, Request, Response, Spider
-from weft.engine import names
-from weft.engine.states import State
-from weft.fetch import plain_connections
-from weft.frontier.base import Rules
-from weft.frontier.sqlite.depot import SqliteDepot
-from weft.model.url import fingerprint
-from weft.spider.spider import Next
-from weft.testing.crawls import Crawled, crawl
-from weft.testing.site import Site, serve
-from weft.testing.site.odd.charsets import CHARSETS
+from uttu import Failure, Page, Request, Response, Spider
+from uttu.fetch import pool, resolver
+from uttu.frontier.base import Rules
+from uttu.frontier.sqlite.catalog import SqliteCatalog
+from uttu.model.crawl import CrawlState
+from uttu.model.url import fingerprint
+from uttu.spider.spider import Next
+from uttu.testing.crawls import Crawled, crawl
+from uttu.testing.site import Site, serve
+from uttu.testing.site.odd.charsets import CHARSETS
 
 QUICK: dict[str, Any] = {"retries": 0, "timeout": 3.0, "connect_timeout": 2.0, "read_timeout": 1.0, "max_body": 200_000}
 
@@ -62,7 +61,7 @@ async def visit(folder: Path, *urls: str, **settings: Any) -> Crawled:
 async def test_dead_with_a_reason(tmp_path: Path, path: str, reason: str) -> None:
     async with serve(Site(pages=1)) as site:
         done = await visit(tmp_path, site.url + path, site.url + "p/0")
-        assert done.ending.state is State.FINISHED
+        assert done.ending.state is CrawlState.FINISHED
         assert [item["url"] for item in done.items] == [site.url + "p/0"]
         assert len(done.dead) == 1
         letter = done.dead[0]
@@ -118,7 +117,7 @@ async def test_redirects_are_recorded_and_deduplicated(tmp_path: Path) -> None:
         done = await visit(tmp_path, steps[3], steps[2])
         assert [(item["url"], item["via"]) for item in done.items] == [(steps[0], [steps[2], steps[1]])]
         assert sorted(record.path for record in site.log) == [f"/odd/redirect/{n}" for n in range(4)]
-        store = await SqliteDepot(tmp_path).open("odd", Rules())
+        store = await SqliteCatalog(tmp_path).open("odd", Rules())
         traces = [await store.inspector.trace(fingerprint(url)) for url in steps]
         await store.frontier.close()
         assert [(trace.state, trace.status) for trace in traces] == [("done", 200), *[("done", 302)] * 3]
@@ -154,6 +153,36 @@ async def test_private_hosts_are_not_followed_unless_it_started_there(tmp_path: 
             assert {record.host for record in site.log} == hosts
 
 
+@pytest.mark.parametrize("cached", [False, True])
+async def test_a_name_whose_answer_changes_after_it_was_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: bool
+) -> None:
+    """DNS rebinding: the first answer is public, all others lead into the private network."""
+    asked: list[str] = []
+
+    async def addresses(name: str) -> list[str]:
+        if name != "shop.example":
+            return [name]
+        asked.append(name)
+        return ["127.77.0.2"] if len(asked) > 1 else ["192.0.2.1"]
+
+    monkeypatch.setattr(resolver, "look_up_addresses", addresses)
+    monkeypatch.setattr(pool, "look_up_addresses", addresses)
+    monkeypatch.setattr(resolver, "is_private_address", lambda address: address != "192.0.2.1")
+    async with serve(Site(pages=1, hosts=2)) as site:
+        lured = site.urls[1].replace("127.77.0.2", "shop.example") + "odd/echo"
+        spider = Spider("lured", start=site.url + "p/0")
+
+        @spider.page
+        def page(page: Page) -> object:
+            return [{"url": page.url}, Request(url=lured)]
+
+        done = await crawl(spider, tmp_path, connect_timeout=0.3, retries=0, robots=False, cache=cached)
+        assert {record.host for record in site.log} == {"127.77.0.1"}
+        assert lured not in {item["url"] for item in done.items}
+        assert asked == ["shop.example"]
+
+
 @pytest.mark.parametrize("way", ["linked", "redirected"])
 async def test_names_that_lead_to_private_hosts_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
@@ -163,8 +192,8 @@ async def test_names_that_lead_to_private_hosts_are_refused(
     async def addresses(name: str) -> list[str]:
         return ["127.77.0.2" if name == "shop.example" else name]
 
-    monkeypatch.setattr(names, "addresses_of", addresses)
-    monkeypatch.setattr(plain_connections, "addresses_of", addresses)
+    monkeypatch.setattr(resolver, "look_up_addresses", addresses)
+    monkeypatch.setattr(pool, "look_up_addresses", addresses)
     async with serve(Site(pages=1, hosts=2)) as site:
         lured = site.urls[1].replace("127.77.0.2", "shop.example") + "odd/echo"
         start = {"linked": site.url + "p/0", "redirected": f"{site.url}odd/redirect/to?url={lured}"}[way]
@@ -192,7 +221,7 @@ async def test_traps_end(tmp_path: Path, trap: str) -> None:
         spider = Spider("trapped", start=site.url + trap)
         spider.page(_follow)
         done = await crawl(spider, tmp_path, max_pages=3000, max_url_length=120)
-        assert done.ending.state is State.FINISHED, done.counts
+        assert done.ending.state is CrawlState.FINISHED, done.counts
 
 
 async def test_on_error_gets_what_was_given_up(tmp_path: Path) -> None:
@@ -328,7 +357,7 @@ async def test_a_middleware_that_would_take_the_crawl_down(tmp_path: Path) -> No
         ({"meta": {"o": object()}}, "can't be stored"),
         ({"meta": [1]}, "can't be stored"),
         ({"priority": "5"}, "can't be stored"),
-        ({"body": "text"}, ""),
+        ({"body": {"a": 1}}, "give bytes or text"),
         ({"url": "/p/3"}, "not an absolute http or https URL"),
     ],
 )
@@ -412,12 +441,12 @@ async def test_items_of_a_page_that_died_and_was_revived_have_ids_of_their_own(t
         spider.page(lambda page: {"came": "at last"})
         spider.on_error(lambda failure: {"came": "not"})
         assert (await crawl(spider, tmp_path, retries=0)).items == [{"came": "not"}]
-        store = await SqliteDepot(tmp_path).open("revived", Rules())
+        store = await SqliteCatalog(tmp_path).open("revived", Rules())
         assert await store.inspector.revive() == 1
-        await store.ledger.note(state=State.STOPPED)
+        await store.ledger.note(state=CrawlState.STOPPED)
         await store.frontier.close()
         assert (await crawl(spider, tmp_path, retries=0)).items == [{"came": "not"}, {"came": "at last"}]
-        store = await SqliteDepot(tmp_path).open("revived", Rules())
+        store = await SqliteCatalog(tmp_path).open("revived", Rules())
         not_yet, at_last = [item.id.partition("-")[::2] for item in await store.outbox.items(0, 10)]
         assert not_yet[0] == at_last[0], "both are of the one page"
         assert re.fullmatch("e[1-9][0-9]*000", not_yet[1])

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import SmallDisk
 from tests.crawl.conftest import SPIDER, Project
-from weft.testing.site import Site, SiteProcess
+from uttu.testing.site import Site, SiteProcess
 
 
 @pytest.mark.parametrize(
@@ -64,16 +64,16 @@ def test_wrong_usage(project: Project, arguments: list[str], code: int, message:
 
 @pytest.mark.parametrize("line", ["delay = 'soon'", "nope = 1", "order = 'random'", "timeout = 100"])
 def test_the_same_in_the_configuration_file_is_no_wrong_usage(project: Project, line: str) -> None:
-    project.write("weft.toml", line)
+    project.write("uttu.toml", line)
     done = project.run("crawl", "spider.py", "-s", "concurrency=2", START="http://127.0.0.1:9/")
     assert done.returncode == 3, done.stderr
 
 
 def test_a_configuration_file_with_an_error(project: Project) -> None:
-    project.write("weft.toml", "delay = [")
+    project.write("uttu.toml", "delay = [")
     done = project.run("crawl", "spider.py", START="http://127.0.0.1:9/")
     assert done.returncode == 3
-    assert "weft.toml can't be read" in done.stderr
+    assert "uttu.toml can't be read" in done.stderr
 
 
 def test_an_output_that_can_not_be_written(project: Project) -> None:
@@ -89,7 +89,7 @@ def test_an_output_that_can_not_be_written(project: Project) -> None:
 
 
 def test_a_store_of_a_newer_version(project: Project) -> None:
-    path = project.folder / ".weft" / "crawls" / "pages.db"
+    path = project.folder / ".uttu" / "crawls" / "pages.db"
     path.parent.mkdir(parents=True)
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA user_version = 99")
@@ -97,14 +97,14 @@ def test_a_store_of_a_newer_version(project: Project) -> None:
     before = path.read_bytes()
     done = project.run("crawl", "spider.py", START="http://127.0.0.1:9/")
     assert done.returncode == 4
-    assert "was made by a newer Weft" in done.stderr
+    assert "was made by a newer Uttu" in done.stderr
     assert "--fresh" in done.stderr
     assert path.read_bytes() == before
     assert not list(path.parent.glob("pages.db-*")), "nothing is left to be written into it later"
 
 
 def test_a_store_that_is_no_database(project: Project) -> None:
-    path = project.folder / ".weft" / "crawls" / "pages.db"
+    path = project.folder / ".uttu" / "crawls" / "pages.db"
     path.parent.mkdir(parents=True)
     path.write_text("this is not a database, but it is long enough to be taken for one" * 20)
     done = project.run("crawl", "spider.py", START="http://127.0.0.1:9/")
@@ -113,10 +113,10 @@ def test_a_store_that_is_no_database(project: Project) -> None:
 
 
 def test_a_folder_that_can_not_be_made(project: Project) -> None:
-    (project.folder / ".weft").write_text("a file")
+    (project.folder / ".uttu").write_text("a file")
     done = project.run("crawl", "spider.py", START="http://127.0.0.1:9/")
     assert done.returncode == 4
-    assert ".weft" in done.stderr
+    assert ".uttu" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -125,8 +125,8 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, ({bytes}, resource.RLIM_INFINITY))
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-sys.argv = ["weft", *sys.argv[1:]]
-from weft.cli import main
+sys.argv = ["uttu", *sys.argv[1:]]
+from uttu.cli import main
 main()
 """
 
@@ -135,8 +135,13 @@ def limited(folder: Path, size: int, start: str) -> subprocess.CompletedProcess[
     """The crawl with files that can't grow past ``size`` bytes: to a program, a full disk."""
     return subprocess.run(
         [sys.executable, "-c", LIMITED.format(bytes=size), "crawl", "spider.py", "-o", "out.jsonl"],
-        cwd=folder, env=os.environ | {"START": start}, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        env=os.environ | {"START": start},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.crawl.conftest import Project, wait_for
-from weft import assembly
-from weft.bus.base import Bus
-from weft.bus.subscription import REASON
-from weft.testing.bus_broker import Inbox, eventually, interest, message
-from weft.testing.servers import RedisServer
-from weft.testing.site import Site, SiteProcess
+from tests.harness.servers import RedisServer
+from uttu.bus.base import Bus
+from uttu.bus.consumer import REASON_HEADER
+from uttu.runtime.registry import open_bus
+from uttu.testing.contracts.broker import Inbox, eventually, message, subscribe_to
+from uttu.testing.site import Site, SiteProcess
 
 PAGES = 400
 PATHS = {f"/p/{number}" for number in range(PAGES)}
@@ -39,7 +39,7 @@ class Setup:
 
     @asynccontextmanager
     async def bus(self) -> AsyncIterator[Bus]:
-        bus = await assembly.open_bus(self.url)
+        bus = await open_bus(self.url)
         try:
             yield bus
         finally:
@@ -78,7 +78,7 @@ def items_of(inbox: Inbox) -> dict[str, str]:
 async def test_items_go_to_a_topic_and_none_is_missing_after_a_kill(setup: Setup) -> None:
     async with setup.bus() as bus:
         inbox, group = Inbox(), f"{setup.name}-readers"
-        subscription = await bus.subscribe(interest(f"items.{setup.name}", group=group), inbox)
+        subscription = await bus.subscribe(subscribe_to(f"items.{setup.name}", group=group), inbox)
         words = [*setup.words, "-o", setup.url]
         process = setup.project.start(*words, "-s", "concurrency=4", **setup.environment)
         await inbox.count(50)
@@ -100,9 +100,9 @@ async def test_a_broker_that_is_killed_in_between_costs_no_item(project: Project
         setup = Setup(project, site, server.url)
         async with setup.bus() as bus:
             inbox = Inbox()
-            await bus.subscribe(interest(f"items.{setup.name}", group="readers"), inbox)
+            await bus.subscribe(subscribe_to(f"items.{setup.name}", group="readers"), inbox)
             words = [*setup.words, "-o", setup.url, "-s", "concurrency=4"]
-            process = project.start(*words, **setup.environment, WEFT_BUS=setup.url)
+            process = project.start(*words, **setup.environment, UTTU_BUS=setup.url)
             await inbox.count(50)
             await asyncio.to_thread(server.kill)
             await asyncio.to_thread(server.restart)
@@ -117,7 +117,7 @@ async def test_items_are_exported_to_a_topic(setup: Setup) -> None:
     assert done.returncode == 0, done.stderr
     async with setup.bus() as bus:
         inbox, topic = Inbox(), f"{setup.name}.out"
-        await bus.subscribe(interest(topic), inbox)
+        await bus.subscribe(subscribe_to(topic), inbox)
         words = ("export", setup.name, "-o", setup.topic(topic))
         done = await asyncio.to_thread(setup.project.run, *words, **setup.environment)
         assert done.returncode == 0, done.stderr
@@ -137,7 +137,7 @@ def test_an_output_that_can_not_be_reached(setup: Setup) -> None:
 async def test_a_crawl_takes_its_start_urls_from_a_topic(setup: Setup) -> None:
     setup.project.write(
         "spider.py",
-        'from weft import Spider\nspider = Spider("fed", private=True, robots=False, delay=0, per_host=0)\n'
+        'from uttu import Spider\nspider = Spider("fed", private=True, robots=False, delay=0, per_host=0)\n'
         '@spider.page\ndef page(page):\n    yield {"url": page.url}\n',
     )
     url, topic, group = setup.site.url, f"feed.{setup.name}", setup.name
@@ -167,7 +167,7 @@ async def test_a_crawl_takes_its_start_urls_from_a_topic(setup: Setup) -> None:
         assert "finished" in err
         paths = Counter(urlsplit(row["url"]).path for row in setup.project.rows())
         assert paths == Counter(f"/p/{number}" for number in (1, 2, 3, 4, 5, 7))
-        dead = {each.payload: each.headers[REASON] for each in await bus.peek(group, dead=True)}
+        dead = {each.payload: each.headers[REASON_HEADER] for each in await bus.peek(group, dead=True)}
         assert len(dead) == 2
         assert "Expected `str`" in dead.pop(b'{"url": 7}')
         assert "a handler that the spider does not have: 'nobody'" in dead.popitem()[1]
@@ -197,7 +197,7 @@ async def test_a_fed_crawl_waits_until_it_is_stopped_and_what_comes_meanwhile_is
 
 SPIDER_ALONE = """
 import os
-from weft import Spider
+from uttu import Spider
 
 spider = Spider("alone", start=os.environ["START"], private=True, robots=False, delay=0, per_host=0)
 
@@ -213,7 +213,7 @@ async def test_a_fed_crawl_that_is_killed_misses_no_url(setup: Setup) -> None:
     address = setup.topic(topic) + "&takeover=1"
     words = [*setup.words, "-o", "out.jsonl", "--feed", address, "--feed-idle", "3", "-s", "concurrency=4"]
     async with setup.bus() as bus:
-        await (await bus.subscribe(interest(topic, group=setup.name), Inbox())).close()
+        await (await bus.subscribe(subscribe_to(topic, group=setup.name), Inbox())).close()
         await bus.publish([message(topic, f"{setup.site.url}p/{number}") for number in range(PAGES)])
         process = setup.project.start(*words, **setup.environment)
 
@@ -240,11 +240,11 @@ def test_a_feed_that_can_not_be_reached(setup: Setup) -> None:
 
 @on_every_broker
 async def test_events_and_word_from_the_operator(setup: Setup) -> None:
-    environment = {**setup.environment, "WEFT_BUS": setup.url}
+    environment = {**setup.environment, "UTTU_BUS": setup.url}
     async with setup.bus() as bus:
         events, control = Inbox(), Inbox()
-        await bus.subscribe(interest(f"crawl.{setup.name}.#"), events)
-        await bus.subscribe(interest(f"control.{setup.name}"), control)
+        await bus.subscribe(subscribe_to(f"crawl.{setup.name}.#"), events)
+        await bus.subscribe(subscribe_to(f"control.{setup.name}"), control)
         process = setup.project.start(*setup.words, "-s", "stay=true", **environment)
         await events.until(lambda inbox: len(told(inbox, "page")) >= PAGES)
         states = [("pause", "paused"), ("resume", "running"), ("stop", "stopping")]
@@ -275,10 +275,10 @@ def told(inbox: Inbox, kind: str) -> list[dict[str, Any]]:
 
 
 async def test_a_lane_that_is_held_is_told(setup: Setup) -> None:
-    environment = {**setup.environment, "WEFT_BUS": setup.url, "START": setup.site.url + "odd/status/503"}
+    environment = {**setup.environment, "UTTU_BUS": setup.url, "START": setup.site.url + "odd/status/503"}
     async with setup.bus() as bus:
         events = Inbox()
-        await bus.subscribe(interest(f"crawl.{setup.name}.lane"), events)
+        await bus.subscribe(subscribe_to(f"crawl.{setup.name}.lane"), events)
         process = setup.project.start(*setup.words, **environment)
         await events.count(1)
         process.kill()
@@ -290,10 +290,10 @@ async def test_a_lane_that_is_held_is_told(setup: Setup) -> None:
 
 
 async def test_workers_in_processes_of_their_own_tell_and_hear_as_well(setup: Setup) -> None:
-    environment = {**setup.environment, "WEFT_BUS": setup.url}
+    environment = {**setup.environment, "UTTU_BUS": setup.url}
     async with setup.bus() as bus:
         events = Inbox()
-        await bus.subscribe(interest(f"crawl.{setup.name}.#"), events)
+        await bus.subscribe(subscribe_to(f"crawl.{setup.name}.#"), events)
         done = await asyncio.to_thread(setup.project.run, *setup.words, "--workers", "2", **environment)
         assert done.returncode == 0, done.stderr
         await events.until(lambda inbox: "finished" in [each["state"] for each in told(inbox, "state")])
@@ -304,7 +304,7 @@ async def test_workers_in_processes_of_their_own_tell_and_hear_as_well(setup: Se
 
 def test_a_bus_that_can_not_be_reached_does_not_stop_a_crawl(setup: Setup) -> None:
     done = setup.project.run(
-        *setup.words, "--limit", "10", **setup.environment, WEFT_BUS="redis://u:secret@127.0.0.1:9/0"
+        *setup.words, "--limit", "10", **setup.environment, UTTU_BUS="redis://u:secret@127.0.0.1:9/0"
     )
     assert done.returncode == 0, done.stderr
     assert "The crawl goes on without" in done.stderr

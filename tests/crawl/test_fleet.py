@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.crawl.conftest import Project, wait_for
-from weft.testing.site import Site, SiteProcess
+from uttu.testing.site import Site, SiteProcess
 
 PAGES = 1000
 EACH = Counter({f"/p/{number}": 1 for number in range(PAGES)})
@@ -19,7 +19,7 @@ EACH = Counter({f"/p/{number}": 1 for number in range(PAGES)})
 SLOW = ("-s", "concurrency=2")
 SPIDER = """
 import os
-from weft import Page, Spider
+from uttu import Page, Spider
 
 spider = Spider("fleet", start=os.environ["START"], private=True, robots=False, delay=0, per_host=0)
 
@@ -36,7 +36,7 @@ class Fleet:
     def __init__(self, here: Project, there: Project, site: SiteProcess, url: str) -> None:
         self.here, self.there, self.site = here, there, site
         self.crawl = f"test-{secrets.token_hex(6)}"
-        self.environment = {"START": site.url + "p/0", "WEFT_FRONTIER": url}
+        self.environment = {"START": site.url + "p/0", "UTTU_FRONTIER": url}
         for project in (here, there):
             project.write("spider.py", SPIDER)
 
@@ -80,9 +80,9 @@ def test_a_worker_joins_from_another_machine(fleet: Fleet) -> None:
     assert worker.returncode == 0, err
     assert fleet.paths() == EACH
     rows = fleet.here.rows()
-    assert {row["pid"] for row in rows} == {main.pid, worker.pid}
+    assert len({row["pid"] for row in rows} - {main.pid, worker.pid}) == 2, "each has a guardian"
     assert {row["mark"] for row in rows} == {"7"}, "the arguments of the crawl are its workers', too"
-    assert not (fleet.there.folder / ".weft" / "crawls").exists()
+    assert not (fleet.there.folder / ".uttu" / "crawls").exists()
 
 
 def test_a_crawl_outlives_its_supervisor(fleet: Fleet) -> None:

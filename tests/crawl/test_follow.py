@@ -1,4 +1,4 @@
-"""``weft export --follow``: the items of a running crawl, written elsewhere, each once whatever is killed."""
+"""``uttu export --follow``: the items of a running crawl, written elsewhere, each once whatever is killed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.crawl.conftest import Project, wait_for
-from weft.testing.site import Site, SiteProcess
+from uttu.testing.site import Site, SiteProcess
 
 PAGES = 1500
 EACH = Counter({f"/p/{number}": 1 for number in range(PAGES)})
@@ -25,7 +25,7 @@ def test_a_follower_that_is_killed_goes_on(
     crawl = f"test-{secrets.token_hex(6)}"
     with SiteProcess(Site(pages=PAGES, latency=0.02)) as site:
         frontier = redis_url if kind == "redis" else f"sqlite:{project.folder}"
-        environment = {"START": site.url + "p/0", "WEFT_FRONTIER": frontier}
+        environment = {"START": site.url + "p/0", "UTTU_FRONTIER": frontier}
         main = project.start("crawl", "spider.py", "--crawl", crawl, "-s", "concurrency=4", **environment)
         wait_for(site, 20)
         words = ("export", crawl, "--follow", "-o", "out.jsonl")

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from tests.crawl.conftest import SPIDER, Project, wait_for
-from weft.testing.site import Record, Site, SiteProcess, fetches
-from weft.testing.waiting import wait_until
+from uttu.testing.site import Record, Site, SiteProcess, fetches
+from uttu.testing.waiting import wait_until
 
 COMMAND = ("crawl", "spider.py", "-o", "out.jsonl")
 # Half of the pages to start with at once, the others when there is a file "go".
@@ -53,9 +53,9 @@ def kill(project: Project, process: subprocess.Popen[str]) -> list[str]:
 
 def some_moments(count: int, most: int) -> list[int]:
     """After how many requests to kill: others each time. A failure shows the seed that has them once more."""
-    seed = int(os.environ.get("WEFT_TEST_SEED") or random.randrange(2**32))
+    seed = int(os.environ.get("UTTU_TEST_SEED") or random.randrange(2**32))
     moments = sorted(random.Random(seed).sample(range(1, most), count))
-    print(f"WEFT_TEST_SEED={seed}: killed after {moments} requests")
+    print(f"UTTU_TEST_SEED={seed}: killed after {moments} requests")
     return moments
 
 
@@ -121,7 +121,7 @@ def test_killed_when_only_the_outputs_are_not_complete(project: Project) -> None
 def done(project: Project) -> int:
     """How many pages, by the store; none while there is no store yet."""
     try:
-        db = sqlite3.connect(f"file:{project.folder}/.weft/crawls/pages.db?mode=ro", uri=True)
+        db = sqlite3.connect(f"file:{project.folder}/.uttu/crawls/pages.db?mode=ro", uri=True)
     except sqlite3.OperationalError:
         return 0
     try:

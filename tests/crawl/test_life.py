@@ -10,8 +10,8 @@ import pyarrow.parquet
 import pytest
 
 from tests.crawl.conftest import SPIDER, Project, wait_for
-from weft.testing.site import Site, SiteProcess, fetches, gaps
-from weft.testing.site.pages import targets
+from uttu.testing.site import Site, SiteProcess, fetches, gaps
+from uttu.testing.site.pages import targets
 
 CRAWL = ("crawl", "spider.py", "-o", "out.jsonl")
 
@@ -43,7 +43,6 @@ def test_a_limit_is_exact_over_processes(project: Project) -> None:
 @pytest.mark.parametrize(
     ("limit", "words", "least"),
     [
-        ("max_items=20", "20 items", 20),
         ("max_bytes=60000", "60,000 bytes", 10),
         ("max_seconds=1", "1 seconds", 1),
     ],
@@ -54,6 +53,33 @@ def test_other_limits(project: Project, limit: str, words: str, least: int) -> N
         assert done.returncode == 0, done.stderr
         assert f"ended at its limit of {words}" in done.stderr
         assert least <= len(project.rows()) == len(site.records()) < 100_000
+
+
+@pytest.mark.parametrize("workers", ["1", "3"])
+def test_a_limit_of_items_is_exact(project: Project, workers: str) -> None:
+    project.write("spider.py", SPIDER.replace('yield {"url"', 'for number in range(100): yield {"n": number, "url"'))
+    with SiteProcess(Site(pages=100_000)) as site:
+        limited = *CRAWL, "--workers", workers, "-s"
+        done = project.run(*limited, "max_items=25", START=site.url + "p/0")
+        assert done.returncode == 0, done.stderr
+        assert "ended at its limit of 25 items" in done.stderr
+        assert len(project.rows()) == 25
+        done = project.run(*limited, "max_items=3333", "--resume", START=site.url + "p/0")
+        assert done.returncode == 0, done.stderr
+        rows = project.rows()
+        assert len(rows) == len({(row["url"], row["n"]) for row in rows}) == 3333
+        # Pages are stored whole but for the two at which a limit was reached.
+        whole = [url for url in {row["url"] for row in rows} if sum(row["url"] == url for row in rows) == 100]
+        assert len(whole) == 33
+
+
+def test_the_last_page_is_cut_at_the_limit_of_items(project: Project) -> None:
+    project.write("spider.py", SPIDER.replace('yield {"url"', 'for number in range(100): yield {"n": number, "url"'))
+    with SiteProcess(Site(pages=1)) as site:
+        done = project.run(*CRAWL, "-s", "max_items=25", "-s", "max_depth=1", START=site.url + "p/0")
+        assert done.returncode == 0, done.stderr
+        assert "ended at its limit of 25 items" in done.stderr
+        assert [row["n"] for row in project.rows()] == list(range(25))
 
 
 def test_a_limit_of_depth(project: Project) -> None:
@@ -173,7 +199,7 @@ def test_a_finished_crawl_that_is_resumed_is_kept(project: Project) -> None:
 def test_to_start_again_and_to_go_on_is_wrong_usage(project: Project) -> None:
     both = project.run(*CRAWL, "--fresh", "--resume", START="http://127.77.0.9:9/")
     assert both.returncode == 2, both.stderr
-    assert not (project.folder / ".weft").exists()
+    assert not (project.folder / ".uttu").exists()
 
 
 def test_outputs_of_every_kind_at_once(project: Project) -> None:
@@ -205,7 +231,7 @@ def test_arguments_make_it_another_crawl(project: Project) -> None:
         unknown = project.run("crawl", "spider.py", "-a", "colour=red", START=site.url + "p/0")
     assert {row["tag"] for row in project.rows("a.jsonl")} == {"x"}
     assert {row["tag"] for row in project.rows("b.jsonl")} == {"none"}
-    assert len(list((project.folder / ".weft" / "crawls").glob("*.db"))) == 2
+    assert len(list((project.folder / ".uttu" / "crawls").glob("*.db"))) == 2
     assert unknown.returncode == 2
     assert "takes no argument colour; it takes: tag" in unknown.stderr
 
@@ -369,7 +395,7 @@ def test_a_name_that_leads_elsewhere_is_wrong_usage(project: Project, command: s
     assert done.returncode == 2, done.stderr
     assert "a crawl's name is made of letters, digits" in done.stderr
     assert (project.folder / "mine.db").read_text() == "not a crawl"
-    assert not (project.folder / ".weft").exists()
+    assert not (project.folder / ".uttu").exists()
 
 
 def test_a_worker_does_not_wake_a_crawl_that_ended(project: Project) -> None:
@@ -377,14 +403,14 @@ def test_a_worker_does_not_wake_a_crawl_that_ended(project: Project) -> None:
         assert project.run(*CRAWL, "--limit", "20", START=site.url + "p/0").returncode == 0
         late = project.run("worker", "spider.py", START=site.url + "p/0")
         assert late.returncode == 1
-        assert "is not running (limited); start it with: weft crawl" in late.stderr
+        assert "is not running (limited); start it with: uttu crawl" in late.stderr
         assert len(site.records()) == 20
 
 
 def test_nothing_but_the_crawl_is_left_behind(project: Project) -> None:
     with SiteProcess(Site(pages=30)) as site:
         assert project.run(*CRAWL, "--workers", "2", START=site.url + "p/0").returncode == 0
-    left = sorted(str(path.relative_to(project.folder / ".weft")) for path in (project.folder / ".weft").rglob("*"))
+    left = sorted(str(path.relative_to(project.folder / ".uttu")) for path in (project.folder / ".uttu").rglob("*"))
     assert left == [
         "crawls",
         "crawls/pages.db",
@@ -396,9 +422,44 @@ def test_nothing_but_the_crawl_is_left_behind(project: Project) -> None:
 
 def test_no_page_at_all(project: Project) -> None:
     done = project.run(*CRAWL, "-s", "retries=0", START="http://127.77.0.9:9/")
-    assert done.returncode == 0
+    assert done.returncode == 1
     assert "0 pages, 0 items, 1 dead" in done.stderr
-    assert "no page could be had, the last: http://127.77.0.9:9/: 127.77.0.9:9 can't be reached" in done.stderr
+    assert "no page could be fetched, the last: http://127.77.0.9:9/: 127.77.0.9:9 can't be reached" in done.stderr
+    conditions = "--fail-on", "dead>0"
+    assert project.run(*CRAWL, "-s", "retries=0", *conditions, START="http://127.77.0.9:9/").returncode == 5
+
+
+@pytest.mark.parametrize(
+    ("paths", "flags", "code"),
+    [
+        (["odd/status/404"], (), 1),
+        (["odd/status/404", "odd/status/500"], ("--workers", "2"), 1),
+        (["odd/status/404", "odd/status/410", "odd/status/403"], ("--limit", "2"), 1),
+        (["odd/redirect/to?url=/odd/status/404"], (), 1),
+        (["odd/redirect/loop"], (), 1),
+        (["private/1"], ("-s", "robots=true", "-s", "delay=0.01"), 1),
+        (["odd/status/404", "odd/redirect/0"], (), 0),
+        (["odd/redirect/to?url=/odd/redirect/0"], (), 0),
+        (["odd/redirect/to?url=http://elsewhere.example/"], ("-s", "domains=127.77.0.1"), 0),
+    ],
+)
+def test_the_exit_code_when_pages_are_dead(
+    project: Project, paths: list[str], flags: tuple[str, ...], code: int
+) -> None:
+    with SiteProcess(Site(pages=5)) as site:
+        start = " ".join(site.url + path for path in paths)
+        done = project.run(*CRAWL, "-s", "retries=0", *flags, START=start)
+        assert done.returncode == code, done.stderr
+        assert ("no page could be fetched" in done.stderr) is (code == 1)
+        summary = project.run(*CRAWL, "-s", "retries=0", "--fresh", "--json", *flags, START=start)
+        assert summary.returncode == code, summary.stderr
+
+
+def test_a_crawl_that_finished_well_has_nothing_to_go_on_with(project: Project) -> None:
+    with SiteProcess(Site(pages=3)) as site:
+        start = f"{site.url}p/0 {site.url}odd/status/404"
+        assert project.run(*CRAWL, START=start).returncode == 0
+        assert project.run(*CRAWL, "--resume", START=start).returncode == 0
 
 
 def test_nothing_to_start_from(project: Project) -> None:
@@ -464,9 +525,9 @@ def start():
     with SiteProcess(Site(pages=3000)) as site:
         failed = project.run(*CRAWL, START="", FIRST=site.url)
         assert failed.returncode == 1, failed.stderr
-        message = failed.stderr[failed.stderr.index("weft: @spider.start of spider.py raised:") :]
+        message = failed.stderr[failed.stderr.index("uttu: @spider.start of spider.py raised:") :]
         assert [line.split(",")[-1].strip() for line in message.splitlines()] == [
-            "weft: @spider.start of spider.py raised:",
+            "uttu: @spider.start of spider.py raised:",
             "in start",
             'raise ValueError("no such list")',
             "ValueError: no such list",

@@ -6,8 +6,8 @@ from collections import Counter
 from urllib.parse import urlsplit
 
 from tests.crawl.conftest import Project, wait_for
-from weft.testing.servers import RedisServer
-from weft.testing.site import Site, SiteProcess, fetches
+from tests.harness.servers import RedisServer
+from uttu.testing.site import Site, SiteProcess, fetches
 
 PAGES = 3000
 

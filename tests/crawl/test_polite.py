@@ -8,13 +8,13 @@ from urllib.parse import quote
 
 import pytest
 
-from weft import Page, Spider
-from weft.engine.states import State
-from weft.frontier.sqlite import SqliteFrontier
-from weft.model import Lease
-from weft.policy import robots as robots_policy
-from weft.testing.crawls import crawl
-from weft.testing.site import Site, gaps, overlaps, serve
+from uttu import Page, Spider
+from uttu.frontier.sqlite import SqliteFrontier
+from uttu.model import Lease
+from uttu.model.crawl import CrawlState
+from uttu.policy import robots as robots_policy
+from uttu.testing.crawls import crawl
+from uttu.testing.site import Site, gaps, overlaps, serve
 
 
 def follower(start: list[str] | str, **settings: Any) -> Spider:
@@ -45,7 +45,7 @@ async def test_several_at_once_of_one_host(tmp_path: Path) -> None:
 
 async def test_robots_rules_are_kept(tmp_path: Path) -> None:
     async with serve(Site(pages=5)) as site:
-        spider = follower([site.url + "p/0", site.url + "private/1"], user_agent="Weft/test")
+        spider = follower([site.url + "p/0", site.url + "private/1"], user_agent="Uttu/test")
         done = await crawl(spider, tmp_path, robots=True)
         assert done.dead_reason(site.url + "private/1") == "robots: disallowed by the site's robots.txt"
         assert not [record for record in site.log if record.path.startswith("/private")]
@@ -68,13 +68,13 @@ async def test_robots_may_be_ignored(tmp_path: Path) -> None:
         (403, True),
         ("User-agent: *\nDisallow: /", False),
         ("User-agent: other\nDisallow: /", True),
-        ("User-agent: weft\nDisallow: /p/", False),
+        ("User-agent: uttu\nDisallow: /p/", False),
         ("# " + "x" * 600_000 + "\nUser-agent: *\nDisallow: /", True),
     ],
 )
 async def test_what_robots_answers_mean(tmp_path: Path, robots: str | int, fetched: bool) -> None:
     async with serve(Site(pages=1, robots=robots)) as site:
-        done = await crawl(follower(site.url + "p/0", user_agent="Weft/0"), tmp_path, robots=True)
+        done = await crawl(follower(site.url + "p/0", user_agent="Uttu/0"), tmp_path, robots=True)
         assert done.counts.done == int(fetched)
         assert any(record.path == "/p/0" for record in site.log) is fetched
 
@@ -204,7 +204,7 @@ async def test_retry_after_holds_the_whole_host(tmp_path: Path) -> None:
 async def test_503_is_tried_again_later(tmp_path: Path) -> None:
     async with serve(Site(pages=3)) as site:
         done = await crawl(follower(site.url + "odd/flaky/x?fails=1&status=503"), tmp_path)
-        assert (done.ending.state, done.counts.done, done.counts.dead) == (State.FINISHED, 1, 0)
+        assert (done.ending.state, done.counts.done, done.counts.dead) == (CrawlState.FINISHED, 1, 0)
         assert gaps(site.log)["127.77.0.1"][0] >= 2.0
 
 

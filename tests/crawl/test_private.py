@@ -13,17 +13,19 @@ from typing import Any
 import pytest
 
 from tests.crawl.conftest import Project, wait_for
-from weft import Page, Request, Spider, assembly, launch
-from weft.config import Settings
-from weft.engine.feeding import request_of
-from weft.testing.crawls import crawl
-from weft.testing.site import Site, SiteProcess, serve
+from uttu import Page, Request, Spider
+from uttu.engine.seeds import parse_request
+from uttu.runtime import crawl as launch
+from uttu.runtime.registry import open_frontier
+from uttu.settings import Settings
+from uttu.testing.crawls import crawl
+from uttu.testing.site import Site, SiteProcess, serve
 
 FIRST, SECOND = "127.77.0.1", "127.77.0.2"
 NAMED = "inside.example"
 SPIDER = """
 import os
-from weft import Page, Spider
+from uttu import Page, Spider
 
 spider = Spider("pages", start=os.environ["START"], robots=False, delay=0, per_host=0)
 
@@ -88,14 +90,14 @@ async def test_a_name_that_is_pushed(tmp_path: Path) -> None:
     async with serve(Site(pages=40, hosts=2)) as site:
         spider = Spider("pushed", start=site.urls[0] + "odd/status/200")
         spider.page(follow)
-        depot = await assembly.open_depot("", tmp_path)
-        store = (await launch.open_crawl(depot, "pushed", Settings(), fresh=False, resume=False)).store
-        await depot.keep("pushed")
+        catalog = await open_frontier("", tmp_path)
+        store = (await launch.open_crawl(catalog, "pushed", Settings(), fresh=False, resume=False)).store
+        await catalog.keep("pushed")
         url = site.urls[1].replace(SECOND, NAMED) + "p/1"
         # Whatever depth it is pushed with.
-        await store.frontier.put([request_of(json.dumps({"url": url, "depth": 3}).encode(), None)])
+        await store.frontier.put([parse_request(json.dumps({"url": url, "depth": 3}).encode(), None)])
         await store.frontier.close()
-        await depot.close()
+        await catalog.close()
         done = await crawl(spider, tmp_path)
         assert not done.dead
         assert len({record.path for record in site.log if record.host == SECOND}) == 20
@@ -121,11 +123,11 @@ def test_a_host_that_other_programs_push(project: Project, redis_url: str) -> No
     project.write("spider.py", SPIDER)
     with SiteProcess(Site(pages=40, hosts=2)) as site, redis.Redis.from_url(redis_url) as server:
         name = f"test-{secrets.token_hex(6)}"
-        environment = {"WEFT_FRONTIER": redis_url, "START": site.url + "odd/status/200"}
+        environment = {"UTTU_FRONTIER": redis_url, "START": site.url + "odd/status/200"}
         words = ("crawl", "spider.py", "--crawl", name, "--workers", "2", "-s", "stay=true")
         main = project.start(*words, **environment)
         wait_for(site, 1)
-        server.rpush(f"weft:{{{name}}}:start", site.urls[1] + "p/1")
+        server.rpush(f"uttu:{{{name}}}:start", site.urls[1] + "p/1")
         wait_for(site, 41)
         _stop(project, main, name, **environment)
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.crawl.conftest import SPIDER, Project
-from weft.testing.site import Site, SiteProcess, fetches, gaps, overlaps
+from uttu.testing.site import Site, SiteProcess, fetches, gaps, overlaps
 
 
 @pytest.mark.parametrize("workers", [2, 4])
@@ -27,9 +27,20 @@ def test_the_delay_holds_over_all_processes(project: Project, workers: int) -> N
     delay = 0.1
     with SiteProcess(Site(hosts=30, pages=900, links=8, page_bytes=1000)) as site:
         done = project.run(
-            "crawl", "spider.py", "-o", "out.jsonl", "--workers", str(workers),
-            "-s", f"delay={delay}", "-s", "per_host=1", "-s", "robots=true", START=site.url + "p/0",
-        )  # fmt: skip
+            "crawl",
+            "spider.py",
+            "-o",
+            "out.jsonl",
+            "--workers",
+            str(workers),
+            "-s",
+            f"delay={delay}",
+            "-s",
+            "per_host=1",
+            "-s",
+            "robots=true",
+            START=site.url + "p/0",
+        )
         assert done.returncode == 0, done.stderr
         records = site.records()
         assert min(gap for each in gaps(records).values() for gap in each) >= delay
@@ -55,18 +66,59 @@ def test_another_process_joins(project: Project) -> None:
 def test_a_second_supervisor_is_refused(project: Project) -> None:
     with SiteProcess(Site(pages=3000, latency=0.02)) as site:
         first = project.start("crawl", "spider.py", START=site.url + "p/0")
-        while not (project.folder / ".weft").exists():
+        while not (project.folder / ".uttu").exists():
             assert first.poll() is None
         second = project.run("crawl", "spider.py", START=site.url + "p/0")
         assert second.returncode == 1
         assert "is running already" in second.stderr
-        assert "weft worker" in second.stderr
+        assert "uttu worker" in second.stderr
 
 
 def test_a_message_is_above_only_if_there_was_one(project: Project) -> None:
-    project.write("spider.py", SPIDER.replace("yield {", "os._exit(9)\n    yield {"))
+    project.write("spider.py", SPIDER + "\nimport sys\nif '--tied' in sys.argv: os._exit(9)\n")
     with SiteProcess(Site(pages=3)) as site:
         done = project.run("crawl", "spider.py", "--workers", "2", START=site.url + "p/0")
     assert done.returncode == 1
     assert "a worker process failed with exit code 9; something in the spider ended it" in done.stderr
     assert "above" not in done.stderr
+
+
+LOGIN = (
+    SPIDER
+    + """
+@spider.start
+def login():
+    method = os.environ["METHOD"]
+    yield Request.to(os.environ["LOGIN"], handler="landed", method=method, body=b"a=b" if method == "POST" else b"")
+
+@spider.page
+def landed(page: Page):
+    yield page.follow(url="/p/0", to="page")
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "flags", "warned"),
+    [
+        ("POST", "odd/cookies/set?id=1", ("--workers", "3"), True),
+        ("GET", "odd/cookies/set?session=1", ("--workers", "2"), True),
+        ("POST", "odd/cookies/set?id=1", ("--workers", "3", "--json"), True),
+        ("POST", "odd/cookies/set?id=1", ("--workers", "1"), False),
+        ("POST", "odd/cookies/set?id=1", ("--workers", "3", "-s", "cookies=false"), False),
+        ("GET", "odd/cookies/set?lang=de", ("--workers", "3"), False),
+        ("POST", "odd/form", ("--workers", "3"), False),
+    ],
+)
+def test_a_login_with_several_processes(
+    project: Project, method: str, path: str, flags: tuple[str, ...], warned: bool
+) -> None:
+    project.write("spider.py", LOGIN.replace("import Page", "import Page, Request"))
+    with SiteProcess(Site(pages=50)) as site:
+        done = project.run(
+            "crawl", "spider.py", "-o", "out.jsonl", *flags, START="", LOGIN=site.url + path, METHOD=method
+        )
+        assert done.returncode == 0, done.stderr
+        host = site.url.removeprefix("http://").strip("/")
+        assert done.stderr.count("workers keeps its own cookies") == warned
+        assert (f"warning: {host} uses cookies with a login" in done.stderr) is warned

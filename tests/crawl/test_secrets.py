@@ -7,11 +7,11 @@ import json
 import psutil
 
 from tests.crawl.conftest import Project, wait_for
-from weft.testing.site import Site, SiteProcess
+from uttu.testing.site import Site, SiteProcess
 
 SPIDER = """
 import os
-from weft import Page, Spider
+from uttu import Page, Spider
 
 spider = Spider("told", start=[os.environ["START"] + f"odd/echo?n={n}" for n in range(20)], robots=False, delay=0)
 
@@ -44,8 +44,8 @@ def test_headers_reach_all_processes_and_no_list_of_them(project: Project) -> No
         assert "opensesame" not in "".join(commands)
         alone = project.run("worker", "spider.py", START=site.url)
         assert alone.returncode == 3
-        assert "WEFT_HEADERS in the environment" in alone.stderr
-        told = project.start("worker", "spider.py", START=site.url, WEFT_HEADERS=HEADERS)
+        assert "UTTU_HEADERS in the environment" in alone.stderr
+        told = project.start("worker", "spider.py", START=site.url, UTTU_HEADERS=HEADERS)
         while len(json.loads(project.run("status", "told", "--json").stdout)["workers"]) < 3:
             assert told.poll() is None
         shown = project.run("status", "told").stdout + project.run("stop", "told").stdout

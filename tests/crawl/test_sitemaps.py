@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from weft import Page, Spider
-from weft.testing.crawls import crawl
-from weft.testing.site import Site, serve
+from uttu import Page, Spider
+from uttu.testing.crawls import crawl
+from uttu.testing.site import Site, serve
 
 PAGES, PRODUCTS = 30, 5
 
@@ -71,8 +71,17 @@ async def test_a_robots_that_fails_first(tmp_path: Path, obeyed: bool) -> None:
 
 async def test_a_robots_that_stays_away_is_named(tmp_path: Path) -> None:
     async with serve(site_with(500)) as site:
-        done = await crawl(reader(site.url), tmp_path, robots=False)
+        done = await crawl(reader(site.url), tmp_path, robots=True)
         assert done.dead_reason(site.url + "robots.txt") == "http: robots.txt was answered with 500 (4 tries)"
+        assert {record.path for record in site.log} == {"/robots.txt"}
+
+
+async def test_a_robots_that_stays_away_and_is_not_obeyed(tmp_path: Path) -> None:
+    """The sitemap is looked for in its usual place."""
+    async with serve(site_with(500)) as site:
+        done = await crawl(reader(site.url), tmp_path, robots=False)
+        assert (len(done.items), done.counts.dead) == (PAGES + PRODUCTS, 0)
+        assert [record.path for record in site.log].count("/robots.txt") == 4
 
 
 async def test_pages_of_the_site_beside_its_sitemap(tmp_path: Path) -> None:

@@ -21,9 +21,18 @@ SERVICES: dict[str, dict[str, Any]] = TOLD["services"]
 
 def test_all_servers_are_there() -> None:
     assert set(SERVICES) == {
-        "redis", "rabbitmq", "kafka1", "kafka2", "kafka3", "kafka-console", "zookeeper1", "zookeeper2", "zookeeper3",
-        "crawl", "worker",
-    }  # fmt: skip
+        "redis",
+        "rabbitmq",
+        "kafka1",
+        "kafka2",
+        "kafka3",
+        "kafka-console",
+        "zookeeper1",
+        "zookeeper2",
+        "zookeeper3",
+        "crawl",
+        "worker",
+    }
     assert "management" in SERVICES["rabbitmq"]["image"]
     assert "--appendonly yes" in " ".join(SERVICES["redis"]["command"])
 
@@ -32,7 +41,7 @@ def test_all_servers_are_there() -> None:
 def test_a_service(name: str) -> None:
     service = SERVICES[name]
     assert re.fullmatch(r"[\w/-]+(:[\w.-]+)?", service["image"]), "no registry of its own"
-    assert ":" in service["image"] or service["image"] == "weft", "a version"
+    assert ":" in service["image"] or service["image"] == "uttu", "a version"
     check = service["healthcheck"]
     assert check["test"][0] in ("CMD", "CMD-SHELL")
     assert {"interval", "timeout", "retries"} <= check.keys()

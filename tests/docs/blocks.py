@@ -5,7 +5,7 @@ A comment above a block says how it is tested::
     <!-- test: crawl items=200 -->   python: a spider in full, crawled; these numbers must come out
     <!-- test: run -->               python: executed; what it asserts must hold
                                      console: its commands are run, and print what is shown
-                                     pycon: the same with what is typed into ``weft shell``
+                                     pycon: the same with what is typed into ``uttu shell``
     <!-- test: tests -->             python: every function test_… in it is called
     <!-- test: file shop.py -->      any: written to that file, for the blocks that follow
     <!-- test: replace shop.py -->   any: its lines take the place of those that begin with the same word
@@ -112,8 +112,8 @@ def typed(block: Block) -> Command:
     )
 
 
-def weft_words(line: str) -> Iterator[list[str]]:
-    """The words of each ``weft …`` in a line for the shell."""
+def uttu_words(line: str) -> Iterator[list[str]]:
+    """The words of each ``uttu …`` in a line for the shell."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     lexer.commenters = ""
@@ -122,7 +122,7 @@ def weft_words(line: str) -> Iterator[list[str]]:
         if word and set(word) <= set("|&;<>()"):
             while words and re.match(r"\w+=", words[0]):
                 words.pop(0)
-            if words[:1] == ["weft"]:
+            if words[:1] == ["uttu"]:
                 yield words[1:]
             words = []
         else:

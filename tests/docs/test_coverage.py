@@ -12,7 +12,7 @@ from tests.docs.blocks import ROOT, prose
 _code = re.compile(r"`([^`]+)`")
 _is_path = re.compile(r"(?:tests|bench|src|deploy|docs|tools)/").match
 _is_ours = re.compile(r"(?:frontier|bus)/").match
-_is_module = re.compile(r"weft\.testing\.\w+").fullmatch
+_is_module = re.compile(r"uttu\.testing\.\w+").fullmatch
 _is_script = re.compile(r"python -m (bench\.\w+)(?: (\w+))?").fullmatch
 
 ROWS = {
@@ -32,7 +32,7 @@ def missing(row: list[str]) -> list[str]:
         elif re.fullmatch(r"test_[\w*]+\.py", path):
             path = f"{folder}/{path}"
         elif _is_ours(path):
-            path = f"src/weft/{path}"
+            path = f"src/uttu/{path}"
         else:
             if not _is_known(name):
                 lost.append(name)
@@ -70,7 +70,7 @@ def test_the_proofs_of_a_row_are_there(row: str) -> None:
         "test_none.py",
         "bench/none.py",
         "frontier/none.py",
-        "weft.testing.none",
+        "uttu.testing.none",
         "python -m bench.none",
         "python -m bench.frontier none",
     ],

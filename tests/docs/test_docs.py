@@ -32,15 +32,15 @@ from tests.docs.blocks import (
     pages,
     prose,
     typed,
-    weft_words,
+    uttu_words,
 )
-from weft import config
-from weft.cli.app import app_for
-from weft.cli.options import pairs
-from weft.jobs.settings import JobSettings
-from weft.spider.load import load_spider
-from weft.testing.crawls import crawl
-from weft.testing.site import Site, SiteProcess
+from uttu import settings
+from uttu.cli.app import app_for
+from uttu.cli.options import parse_pairs
+from uttu.jobs.settings import JobSettings
+from uttu.spider.loader import load_spider
+from uttu.testing.crawls import crawl
+from uttu.testing.site import Site, SiteProcess
 
 
 @pytest.fixture(scope="module")
@@ -84,19 +84,19 @@ def _look(block: Block) -> None:
             compile(block.text, block.where, "exec")
         case "console":
             for command in commands(block):
-                for words in weft_words(command.line):
+                for words in uttu_words(command.line):
                     _parse(words)
         case "toml":
             table = tomllib.loads(block.text)
             msgspec.convert(table.pop("jobs", {}), JobSettings)
-            config.load(table, {}, folder=Path("nowhere"), environment={})
+            settings.load_settings(table, {}, folder=Path("nowhere"), environment={})
 
 
 def _parse(words: list[str]) -> None:
-    """Read a command line as ``weft`` would, without doing what it says."""
+    """Read a command line as ``uttu`` would, without doing what it says."""
     if not words or words[0] in ("--version", "--help"):
         return
-    command, name, rest = _group(), "weft", words
+    command, name, rest = _group(), "uttu", words
     while hasattr(command, "commands"):
         if rest[:1] == ["-A"]:  # the only option of a group
             rest = rest[2:]
@@ -106,12 +106,17 @@ def _parse(words: list[str]) -> None:
     if "--help" in words:
         return
     given = command.make_context(name, rest).params
-    config.load({}, pairs(given.get("settings") or [], "-s"), folder=Path("nowhere"), environment={})
+    settings.load_settings({}, parse_pairs(given.get("settings") or [], "-s"), folder=Path("nowhere"), environment={})
 
 
 @functools.cache
 def _group() -> Any:
-    return typer.main.get_command(app_for())
+    """All commands with their options: an app has only those of the command that it was made for."""
+    group: Any = typer.main.get_command(app_for())
+    for name in group.commands:
+        own: Any = typer.main.get_command(app_for(name))
+        group.commands[name] = own.commands[name]
+    return group
 
 
 def _crawl(block: Block, folder: Path, site: str) -> None:
@@ -122,7 +127,7 @@ def _crawl(block: Block, folder: Path, site: str) -> None:
     start = options.pop("start", "/shop/")
     if "start" in block.options or not all(site in url for url in spider.start_urls):
         spider.start_urls = (f"http://{site}{start}",)  # a site of the wide world is left in peace
-    spider.set_args(pairs(options.pop("args", "").split(",") if "args" in block.options else [], "args"))
+    spider.set_args(parse_pairs(options.pop("args", "").split(",") if "args" in block.options else [], "args"))
     crawled = asyncio.run(crawl(spider, folder / f"line{block.line}", delay=0.0, robots=True))
     came = {"items": len(crawled.items), "pages": crawled.counts.done, "dead": crawled.counts.dead}
     assert crawled.ending.state == "finished"
@@ -178,18 +183,24 @@ def _run(block: Block, folder: Path, site: str) -> None:
 
 def _type(block: Block, folder: Path, site: str) -> None:
     told = typed(block)
-    _shell(block, f"weft shell --plain http://{SITE}{block.options['at']}", told.shown, folder, site, told.line)
+    _shell(block, f"uttu shell --plain http://{SITE}{block.options['at']}", told.shown, folder, site, told.line)
 
 
 def _shell(block: Block, line: str, shown: list[str], folder: Path, site: str, typed: str = "") -> None:
     """Run a line as a user would, and see that it prints what is shown."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
-    environment |= {"PATH": path, "WEFT_DELAY": block.options.get("delay", "0")}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("UTTU_")}
+    environment |= {"PATH": path, "UTTU_DELAY": block.options.get("delay", "0")}
     done = subprocess.run(
-        ["bash", "-c", line.replace(SITE, site)], input=typed.replace(SITE, site),
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        ["bash", "-c", line.replace(SITE, site)],
+        input=typed.replace(SITE, site),
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     printed = (done.stdout + done.stderr).replace(site, SITE).replace(">>> ", "")
     assert done.returncode == int(block.options.get("exit", "0")), f"{line}\n{printed}"
     lost = missing(shown, printed, loose="loose" in block.options)

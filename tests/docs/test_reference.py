@@ -11,22 +11,30 @@ import msgspec
 import pytest
 import typer.main
 
-import weft
+import uttu
 from tests.docs.blocks import ROOT, prose
-from weft import Failure, Page, Request, Response, Selection, Spider, errors
-from weft.cli import exits
-from weft.cli.app import app_for
-from weft.cli.conditions import numbers_of
-from weft.config import Settings
-from weft.model import Counts
-from weft.sinks.select import _BY_SUFFIX
-from weft.testing.crawls import crawl
-from weft.testing.site import Site, serve
+from uttu import Failure, Page, Request, Response, Selection, Spider, errors
+from uttu.cli.app import app_for
+from uttu.errors import BROKEN, CONFIG, FAILED, STORE, USAGE
+from uttu.model import Counts
+from uttu.policy.conditions import collect_metrics
+from uttu.runtime.registry import FILE_SUFFIXES
+from uttu.settings import Settings
+from uttu.testing.crawls import crawl
+from uttu.testing.site import Site, serve
+
+
+def _command(name: str) -> Any:
+    """A command with its options: the group has only the options of the command that it was made for."""
+    group: Any = typer.main.get_command(app_for(name))
+    return group.commands[name]
+
 
 GROUP: Any = typer.main.get_command(app_for())
 COMMANDS: dict[str, Any] = {
     f"{name} {inner}".strip(): each
-    for name, command in GROUP.commands.items()
+    for name in GROUP.commands
+    for command in [_command(name)]
     for inner, each in (("", command), *getattr(command, "commands", {}).items())
 }
 
@@ -60,13 +68,13 @@ def test_every_setting_is_there_with_its_default() -> None:
     assert shown.keys() == fields.keys()
     for name, text in shown.items():
         value = msgspec.to_builtins(getattr(Settings(), name))
-        expected = msgspec.json.encode(value).decode().replace(weft.__version__, "<version>")
+        expected = msgspec.json.encode(value).decode().replace(uttu.__version__, "<version>")
         assert text == f"`{expected}`", name
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_there_with_its_options(name: str) -> None:
-    text = section(read("reference/command-line.md"), f"## weft {name}")
+    text = section(read("reference/command-line.md"), f"## uttu {name}")
     shown = {option for row in rows(text) for option in re.findall(r"(?<![\w-])--?[a-zA-Z][a-z-]*", row)}
     params = [each for each in COMMANDS[name].params if each.param_type_name == "option" and not each.hidden]
     assert shown == {option for each in params for option in each.opts if option != "--help"}
@@ -76,13 +84,13 @@ def test_every_command_is_there_with_its_options(name: str) -> None:
 
 
 def test_there_are_no_other_commands() -> None:
-    headings = re.findall(r"^## weft ([\w ]+)$", read("reference/command-line.md"), re.MULTILINE)
+    headings = re.findall(r"^## uttu ([\w ]+)$", read("reference/command-line.md"), re.MULTILINE)
     assert headings == list(COMMANDS)
 
 
 def test_every_exit_code_is_there() -> None:
     shown = rows(section(read("reference/command-line.md"), "## Exit codes"))
-    known = {0, exits.FAILED, exits.USAGE, exits.CONFIG, exits.STORE, exits.BROKEN, 130, 143}
+    known = {0, FAILED, USAGE, CONFIG, STORE, BROKEN, 130, 143}
     assert {int(code) for cell in shown for code in re.findall(r"\d+", cell)} == known
 
 
@@ -101,14 +109,14 @@ def test_every_public_name_is_there(kind: type) -> None:
 
 def test_all_that_is_exported_is_there() -> None:
     text = read("reference/spider.md")
-    for name in weft.__all__:
+    for name in uttu.__all__:
         if not name.startswith("__"):
             section(text, f"## {name}")
 
 
 def test_every_ending_of_an_output_is_there() -> None:
     for page in ("how-to/outputs.md", "reference/item-outputs.md"):
-        assert {*_BY_SUFFIX, "-"} <= code(read(page)), page
+        assert {*FILE_SUFFIXES, "-"} <= code(read(page)), page
 
 
 def test_every_kind_of_failure_is_there() -> None:
@@ -122,7 +130,7 @@ def test_every_kind_of_failure_is_there() -> None:
 
 def test_every_number_for_fail_on_is_there() -> None:
     text = section(read("how-to/errors.md"), "## Exit with an error when too much goes wrong")
-    assert numbers_of(Counts(), {}).keys() <= code(text)
+    assert collect_metrics(Counts(), {}).keys() <= code(text)
 
 
 def test_every_file_is_there(tmp_path: Path) -> None:
@@ -139,5 +147,5 @@ def test_every_file_is_there(tmp_path: Path) -> None:
     assert {path.name for path in made} >= {"NAME.db", "cache.db"}
     for path in made:
         folder = "/" if (tmp_path / path).is_dir() else ""
-        names = {path.name + folder, f".weft/{path}{folder}"}
+        names = {path.name + folder, f".uttu/{path}{folder}"}
         assert names & shown or path.name.startswith("cache.db-"), path

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from weft.bus.base import Message
-from weft.bus.memory import MemoryBus
-from weft.clock import SystemClock
-from weft.engine import events as events_module
-from weft.engine.events import Events
-from weft.errors import BusUnavailable
-from weft.testing.bus_broker import Inbox, interest
+from uttu.bus.base import Message
+from uttu.bus.memory import MemoryBus
+from uttu.clock import SystemClock
+from uttu.engine import events as events_module
+from uttu.engine.events import Events
+from uttu.errors import BusUnavailable
+from uttu.testing.contracts.broker import Inbox, subscribe_to
 
 
 def told(inbox: Inbox) -> list[tuple[str, dict[str, Any]]]:
@@ -24,7 +24,7 @@ def told(inbox: Inbox) -> list[tuple[str, dict[str, Any]]]:
 
 async def test_events_come_by_their_topics_in_order() -> None:
     bus, inbox = MemoryBus(), Inbox()
-    await bus.subscribe(interest("crawl.shop-example-310b53c3.#"), inbox)
+    await bus.subscribe(subscribe_to("crawl.shop-example-310b53c3.#"), inbox)
     async with Events("shop.example", SystemClock(), bus) as events:
         events.state("running", "")
         events.worker("w1", "joined", pid=7)
@@ -33,8 +33,12 @@ async def test_events_come_by_their_topics_in_order() -> None:
         events.lane("shop.example", 30.0, "answered with status 429")
         await inbox.count(5)
     assert [topic.removeprefix("crawl.shop-example-310b53c3.") for topic, _ in told(inbox)] == [
-        "state", "worker", "page", "item", "lane",
-    ]  # fmt: skip
+        "state",
+        "worker",
+        "page",
+        "item",
+        "lane",
+    ]
     fields = [{name: value for name, value in what.items() if name != "at"} for _, what in told(inbox)]
     assert fields == [
         {"crawl": "shop.example", "state": "running", "reason": ""},
@@ -56,7 +60,7 @@ async def test_events_come_by_their_topics_in_order() -> None:
 
 async def test_what_is_left_at_the_end_is_sent() -> None:
     bus, inbox = MemoryBus(), Inbox()
-    await bus.subscribe(interest("crawl.c.item"), inbox)
+    await bus.subscribe(subscribe_to("crawl.c.item"), inbox)
     async with Events("c", SystemClock(), bus) as events:
         for number in range(1200):
             events.items(number)
@@ -67,7 +71,7 @@ async def test_what_is_left_at_the_end_is_sent() -> None:
 
 async def test_what_came_before_the_bus_is_told_when_it_is_there() -> None:
     bus, inbox = MemoryBus(), Inbox()
-    await bus.subscribe(interest("crawl.c.item"), inbox)
+    await bus.subscribe(subscribe_to("crawl.c.item"), inbox)
     async with Events("c", SystemClock()) as events:
         events.items(1)
         events.attach(bus)

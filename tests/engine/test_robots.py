@@ -9,19 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from weft.engine import names
-from weft.engine.gate import Gate
-from weft.engine.names import PrivateNames
-from weft.engine.robots import RobotsKeeper, Unavailable
-from weft.errors import FetchError
-from weft.frontier.base import Memo
-from weft.frontier.sqlite import Database
-from weft.frontier.sqlite.shelves import SqliteMemo
-from weft.model import Headers, Pace, Request, Response
-from weft.policy import robots
-from weft.policy.scope import Scope
-from weft.policy.traps import Traps
-from weft.testing.clock import FakeClock
+from uttu.engine import reprieve
+from uttu.engine import robots as engine_robots
+from uttu.engine.link_filter import LinkFilter
+from uttu.engine.robots import RobotsCache, RobotsUnavailable
+from uttu.errors import FetchError
+from uttu.fetch import resolver
+from uttu.fetch.resolver import GuardedResolver
+from uttu.frontier.base import Memo
+from uttu.frontier.sqlite import Database
+from uttu.frontier.sqlite.outbox import SqliteMemo
+from uttu.model import Headers, Pace, Request, Response
+from uttu.policy import robots
+from uttu.policy.scope import Scope
+from uttu.policy.traps import Traps
+from uttu.testing.clock import FakeClock
 
 ORIGIN = "http://example.org"
 PACE = Pace(0.5, 1)
@@ -80,23 +82,23 @@ async def memo(tmp_path: Path, clock: FakeClock) -> AsyncIterator[Memo]:
     database.close()
 
 
-def keeper(host: Host, memo: Memo, clock: FakeClock, private_names: PrivateNames | None = None) -> RobotsKeeper:
+def keeper(host: Host, memo: Memo, clock: FakeClock, private_names: GuardedResolver | None = None) -> RobotsCache:
     """That of one worker."""
-    gate = Gate(Scope(), Traps(datetime.date(2026, 1, 1)))
-    return RobotsKeeper(
+    link_filter = LinkFilter(Scope(), Traps(datetime.date(2026, 1, 1)))
+    return RobotsCache(
         fetcher=host,
-        gate=gate,
+        link_filter=link_filter,
         names=private_names,
         memo=memo,
-        user_agent="Weft",
+        user_agent="Uttu",
         pace=PACE,
         hold=host.hold,
         clock=clock,
     )
 
 
-async def refused(keeper: RobotsKeeper) -> Unavailable:
-    with pytest.raises(Unavailable) as caught:
+async def refused(keeper: RobotsCache) -> RobotsUnavailable:
+    with pytest.raises(RobotsUnavailable) as caught:
         await keeper.learn(ORIGIN)
     return caught.value
 
@@ -132,6 +134,20 @@ async def test_a_site_that_was_given_up_is_not_asked_for_a_while(memo: Memo, clo
     assert host.asked == 5
 
 
+async def test_a_site_that_was_given_up_is_asked_for_pages_that_are_put_back(memo: Memo, clock: FakeClock) -> None:
+    host = Host(501, 501, 501, 501, 501, 200)
+    workers = [keeper(host, memo, clock) for _ in range(2)]
+    while (unavailable := await refused(workers[0])).verdict.retry:
+        clock.advance(unavailable.verdict.hold)
+    await refused(workers[1])
+    await reprieve.grant(memo)
+    again = await refused(workers[0])
+    assert (again.verdict.retry, host.asked) == (True, 5), "with all of its tries"
+    clock.advance(again.verdict.hold)
+    await workers[1].learn(ORIGIN)
+    assert host.asked == 6
+
+
 async def test_of_pages_that_are_out_together_one_asks_for_all(memo: Memo, clock: FakeClock) -> None:
     host = Host(501, 200)
     worker = keeper(host, memo, clock)
@@ -152,7 +168,7 @@ async def test_a_proxy_that_does_not_work_closes_no_site(memo: Memo, clock: Fake
             return await super().fetch(request, first=first)
 
     worker = keeper(Proxied(200), memo, clock)
-    with pytest.raises(Unavailable, match="no such proxy") as caught:
+    with pytest.raises(RobotsUnavailable, match="no such proxy") as caught:
         await worker.learn(ORIGIN, "http://nowhere.example")
     assert not caught.value.verdict.retry
     assert (await worker.learn(ORIGIN))[1] is not None
@@ -172,9 +188,9 @@ async def test_a_redirect_into_a_private_network_is_not_followed(
     async def addresses(name: str) -> list[str]:
         return ["192.168.0.1" if name == "router.example" else "93.184.215.14"]
 
-    monkeypatch.setattr(names, "addresses_of", addresses)
+    monkeypatch.setattr(resolver, "look_up_addresses", addresses)
     host = Moved(target)
-    worker = keeper(host, memo, clock, PrivateNames(frozenset(), memo, clock))
+    worker = keeper(host, memo, clock, GuardedResolver(frozenset(), memo, clock))
     rules, _ = await worker.learn(ORIGIN)
     assert host.urls == [ORIGIN + "/robots.txt", target][: 1 + followed]
     assert worker.allows(rules, ORIGIN + "/page") is not followed
@@ -215,3 +231,41 @@ async def test_a_private_host_that_is_crawled_may_lead_to_itself(memo: Memo, clo
     worker = keeper(host, memo, clock)
     rules, _ = await worker.learn("http://192.168.0.1")
     assert not worker.allows(rules, "http://192.168.0.1/page")
+
+
+class Large(Host):
+    """A robots.txt of many rules."""
+
+    async def fetch(self, request: Request, *, first: int | None = None) -> Response:
+        body = b"User-agent: *\n" + b"".join(b"Disallow: /%d\n" % number for number in range(20_000))
+        return Response(request=request, url=request.url, status=200, headers=Headers(), body=body)
+
+
+async def test_the_memory_for_rules_is_bounded(memo: Memo, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_robots, "_MOST_BYTES", 20_000_000)
+    worker = keeper(Large(200), memo, clock)
+    for number in range(6):
+        rules, _ = await worker.learn(f"http://{number}.example")
+        assert not worker.allows(rules, f"http://{number}.example/77")
+    kept = [number for number in range(6) if worker.known(f"http://{number}.example")]
+    assert kept in ([4, 5], [3, 4, 5])
+    assert worker._bytes == sum(rules.weight for rules, _ in worker._known.values()) <= 20_000_000
+    rules, touched = await worker.learn("http://0.example")
+    assert touched is None, "from the store"
+    assert not worker.allows(rules, "http://0.example/77")
+
+
+@pytest.mark.parametrize(
+    ("delay", "refused", "pace"),
+    [
+        ("2", None, Pace(2.0, 1)),
+        ("300", None, Pace(300.0, 1)),
+        ("301", "robots.txt asks for 5 minutes between two requests, more than max_crawl_delay=300", PACE),
+        ("inf", "robots.txt asks for an endless time between two requests, more than max_crawl_delay=300", PACE),
+    ],
+)
+async def test_crawl_delays(memo: Memo, clock: FakeClock, delay: str, refused: str | None, pace: Pace) -> None:
+    worker = keeper(Host(200), memo, clock)
+    rules = robots.parse(f"User-agent: *\nCrawl-delay: {delay}\n".encode())
+    assert worker.refuse(rules, ORIGIN + "/page") == refused
+    assert worker.pace(rules) == pace

@@ -6,9 +6,9 @@ import asyncio
 from pathlib import Path
 
 from tests.engine.workers import worker_on
-from weft.frontier.base import Rules
-from weft.frontier.sqlite import Database, SqliteFrontier
-from weft.model import Lease, Outcome, Pace, Request
+from uttu.frontier.base import Rules
+from uttu.frontier.sqlite import Database, SqliteFrontier
+from uttu.model import Lease, Outcome, Pace, Request
 
 
 async def test_stopped_before_a_visit_has_begun(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.engine.workers import worker_on
-from weft.clock import SystemClock
-from weft.frontier.base import Rules
-from weft.frontier.sqlite import Database, SqliteFrontier
-from weft.model import Done, Lease, Outcome, Pace, Request
+from uttu.clock import SystemClock
+from uttu.frontier.base import Rules
+from uttu.frontier.sqlite import Database, SqliteFrontier
+from uttu.model import Done, Lease, Outcome, Pace, Request
 
 AT_ONCE = 16
 # As soon as there are 64; those that end in the same round of the loop come with them.

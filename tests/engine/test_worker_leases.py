@@ -7,17 +7,17 @@ import datetime
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.engine.test_drain import until
-from weft.engine.gate import Gate
-from weft.engine.stats import Stats
-from weft.engine.worker import Worker
-from weft.frontier.base import Rules
-from weft.frontier.sqlite import Database, SqliteFrontier
-from weft.model import Counts, Done, Lease, Outcome, Pace, Request
-from weft.policy.concurrency import Gauge
-from weft.policy.scope import Scope
-from weft.policy.traps import Traps
-from weft.testing.clock import FakeClock
+from tests.engine.test_exporter import until
+from uttu.engine.link_filter import LinkFilter
+from uttu.engine.stats import WorkerStats
+from uttu.engine.worker import Worker
+from uttu.frontier.base import Rules
+from uttu.frontier.sqlite import Database, SqliteFrontier
+from uttu.model import Counts, Done, Lease, Outcome, Pace, Request
+from uttu.policy.concurrency import ConcurrencyController
+from uttu.policy.scope import Scope
+from uttu.policy.traps import Traps
+from uttu.testing.clock import FakeClock
 
 LEASE_SECONDS = 0.25
 RULES = Rules(pace=Pace(0, 0), lease_seconds=LEASE_SECONDS)
@@ -52,11 +52,18 @@ class Slow:
         self.begun: list[Lease] = []
         self.flying = asyncio.Event()
         self.answer = asyncio.Event()
-        self.stats = Stats()
+        self.stats = WorkerStats()
         self.worker = Worker(
-            "w", frontier=frontier, visit=self.visit, gate=Gate(Scope(), Traps(datetime.date(2026, 1, 1))),
-            is_over=self.is_over, stats=self.stats, gauge=Gauge(8), lease_seconds=LEASE_SECONDS, clock=clock,
-        )  # fmt: skip
+            "w",
+            frontier=frontier,
+            visit=self.visit,
+            link_filter=LinkFilter(Scope(), Traps(datetime.date(2026, 1, 1))),
+            is_over=self.is_over,
+            stats=self.stats,
+            controller=ConcurrencyController(8),
+            lease_seconds=LEASE_SECONDS,
+            clock=clock,
+        )
 
     async def visit(self, lease: Lease) -> Outcome:
         self.begun.append(lease)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.test_drain import until
+from tests.engine.test_exporter import until
 from tests.engine.workers import worker_on
-from weft.frontier.base import Rules
-from weft.frontier.sqlite import Database, SqliteFrontier
-from weft.model import Counts, Done, Lease, Outcome, Pace, Request
+from uttu.frontier.base import Rules
+from uttu.frontier.sqlite import Database, SqliteFrontier
+from uttu.model import Counts, Done, Lease, Outcome, Pace, Request
 
 
 class Site:

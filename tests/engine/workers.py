@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import datetime
 
-from weft.clock import SystemClock
-from weft.engine.gate import Gate
-from weft.engine.stats import Stats
-from weft.engine.worker import IsOver, Visit, Worker
-from weft.frontier.base import Frontier
-from weft.policy.concurrency import Gauge
-from weft.policy.scope import Scope
-from weft.policy.traps import Traps
+from uttu.clock import SystemClock
+from uttu.engine.link_filter import LinkFilter
+from uttu.engine.stats import WorkerStats
+from uttu.engine.worker import IsOver, ProcessPage, Worker
+from uttu.frontier.base import Frontier
+from uttu.policy.concurrency import ConcurrencyController
+from uttu.policy.scope import Scope
+from uttu.policy.traps import Traps
 
 
-def worker_on(frontier: Frontier, visit: Visit, is_over: IsOver, at_once: int = 8) -> Worker:
+def worker_on(frontier: Frontier, visit: ProcessPage, is_over: IsOver, at_once: int = 8) -> Worker:
     return Worker(
         "w",
         frontier=frontier,
         visit=visit,
-        gate=Gate(Scope(), Traps(datetime.date(2026, 1, 1))),
+        link_filter=LinkFilter(Scope(), Traps(datetime.date(2026, 1, 1))),
         is_over=is_over,
-        stats=Stats(),
-        gauge=Gauge(at_once),
+        stats=WorkerStats(),
+        controller=ConcurrencyController(at_once),
         lease_seconds=60,
         clock=SystemClock(),
     )

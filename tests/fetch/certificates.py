@@ -58,6 +58,8 @@ class Authority:
             .not_valid_before(now - timedelta(days=100))
             .not_valid_after(now + timedelta(days=days))
             .add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )
 

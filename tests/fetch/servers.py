@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from weakref import WeakKeyDictionary
 
 Handler = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -114,3 +116,69 @@ async def endless(head: bytes, reader: asyncio.StreamReader, writer: asyncio.Str
     while True:
         writer.write(b"x" * 65536)
         await writer.drain()
+        await asyncio.sleep(
+            0
+        )  # with TLS, drain() may return at once, and the loop would see nothing of the client's end
+
+
+async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+
+
+async def splice(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int) -> None:
+    """Carries bytes both ways until one side closes."""
+    far_reader, far_writer = await asyncio.open_connection(host, port)
+    tasks = [asyncio.create_task(pump(reader, far_writer)), asyncio.create_task(pump(far_reader, writer))]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        far_writer.close()
+        writer.close()
+
+
+Far = tuple[str, asyncio.StreamWriter, asyncio.Task[None]]
+_far: WeakKeyDictionary[asyncio.StreamWriter, Far] = WeakKeyDictionary()
+
+
+async def forward(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """A proxy that carries every byte: tunnels, and plain requests to the host that they name."""
+    method, target, rest = head.split(b" ", 2)
+    place = (target if method == b"CONNECT" else target.split(b"/")[2]).decode()
+    host, _, port = place.rpartition("@")[2].partition(":")
+    if method == b"CONNECT":
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await splice(reader, writer, host, int(port))
+        return
+    if writer not in _far or _far[writer][0] != place:
+        if writer in _far:
+            _far[writer][2].cancel()
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        _far[writer] = place, far_writer, asyncio.create_task(carry_back(far_reader, far_writer, writer))
+    found = re.search(rb"(?i)content-length: ([0-9]+)", head)
+    body = await reader.readexactly(int(found[1])) if found is not None else b""
+    _far[writer][1].write(method + b" /" + target.split(b"/", 3)[3] + b" " + rest + body)
+
+
+async def carry_back(
+    reader: asyncio.StreamReader, far_writer: asyncio.StreamWriter, writer: asyncio.StreamWriter
+) -> None:
+    """Until the host closes, which closes the client's connection, or the other way round."""
+    tasks = [asyncio.create_task(pump(reader, writer)), asyncio.create_task(_closing(writer))]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if tasks[0].done():
+            writer.close()
+    finally:
+        for task in tasks:
+            task.cancel()
+        far_writer.close()
+
+
+async def _closing(writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from weft.errors import NetworkError, StoreError
-from weft.fetch.cache import CachingFetcher
-from weft.model import Headers, Request, Response
+from uttu.errors import NetworkError, StoreError
+from uttu.fetch.cache import CachingFetcher
+from uttu.model import Headers, Request, Response
 
 HEADERS = Headers([("content-type", "text/html"), ("set-cookie", "a=1"), ("set-cookie", "b=2")])
 
@@ -31,9 +31,14 @@ class Fake:
         body = f"<p>{len(self.fetched)} é</p>".encode()
         cut = first is not None and len(body) > first
         return Response(
-            request=request, url=request.url, status=self.status, headers=HEADERS, body=body[:first],
-            version="HTTP/2.0", cut=cut,
-        )  # fmt: skip
+            request=request,
+            url=request.url,
+            status=self.status,
+            headers=HEADERS,
+            body=body[:first],
+            version="HTTP/2.0",
+            cut=cut,
+        )
 
     async def close(self) -> None:
         self.closed += 1
@@ -122,7 +127,7 @@ async def test_close_closes_the_inner_one_once(file: Path) -> None:
     await fetcher.close()
     await fetcher.close()
     assert inner.closed == 1
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("weft-cache")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("uttu-cache")]
 
 
 @pytest.mark.parametrize("content", [b"this is not a database, but long enough to be taken for one" * 20])
@@ -156,8 +161,8 @@ async def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
 ANOTHER_PROCESS = """
 import asyncio, sys
 from pathlib import Path
-from weft.fetch.cache import CachingFetcher
-from weft.model import Headers, Request, Response
+from uttu.fetch.cache import CachingFetcher
+from uttu.model import Headers, Request, Response
 
 class Fake:
     async def fetch(self, request, *, first=None):

@@ -11,10 +11,10 @@ import zstandard
 
 from tests.fetch.conftest import MakeFetcher, Serve
 from tests.fetch.servers import chunked, reply, response
-from weft.errors import BadResponse, FetchError, NetworkError
-from weft.model import Request
+from uttu.errors import BadResponse, FetchError, NetworkError
+from uttu.model import Request
 
-TEXT = b"<p>Warp and weft.</p>" * 50
+TEXT = b"<p>Warp and uttu.</p>" * 50
 
 
 def packed(data: bytes) -> bytes:
@@ -94,13 +94,12 @@ async def test_redirects_are_returned_not_followed(serve: Serve, make: MakeFetch
 
 
 @pytest.mark.parametrize(("charset", "place"), [("utf-8", "/café"), ("latin-1", "/caf%E9")])
-async def test_headers_that_are_not_ascii(charset: str, place: str, serve: Serve, make: MakeFetcher, way: str) -> None:
+async def test_headers_that_are_not_ascii(charset: str, place: str, serve: Serve, make: MakeFetcher) -> None:
     head = "HTTP/1.1 301 Moved\r\nLocation: /café\r\nX-Plain: 1\r\nContent-Length: 0\r\n\r\n"
     server = await serve(reply(head.encode(charset)))
     answer = await make().fetch(Request.to(server.url))
     assert answer.headers["x-plain"] == "1"
-    # The library can't hand them out.
-    assert answer.headers.get("location") == (place if way == "plain" else None)
+    assert answer.headers["location"] == place
 
 
 @pytest.mark.parametrize(
@@ -173,7 +172,6 @@ async def test_a_body_that_is_not_what_its_header_says(
         b"\x00\x01garbage\r\n\r\n",
         b"<html>no head</html>",
         b"HTTP/1.1 abc OK\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nab\r\n",
         b"HTTP/1.1 200 OK\r\nX: " + b"a" * 2_000_000,
@@ -226,7 +224,7 @@ async def test_a_host_that_refuses(serve: Serve, make: MakeFetcher) -> None:
         Request(url="http://127.0.0.1:1/", method="BAD METHOD"),
         Request(url="http://127.0.0.1:1/", cookies={"a": "b\r\nc"}),
         Request(url="http://127.0.0.1:1/", proxy="gopher://127.0.0.1"),
-        Request(url="ftp://127.0.0.1/"),
+        Request.from_canonical("ftp://127.0.0.1/"),
     ],
 )
 async def test_a_request_that_can_not_be_made(request_: Request, make: MakeFetcher) -> None:

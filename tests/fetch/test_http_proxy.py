@@ -8,31 +8,16 @@ import pytest
 
 from tests.fetch.certificates import Authority
 from tests.fetch.conftest import MakeFetcher, Serve
-from tests.fetch.servers import Handler, reply, response
-from weft.errors import ConfigError, NetworkError
-from weft.fetch import http_clients
-from weft.fetch.http import HttpFetcher
-from weft.model import Request
+from tests.fetch.servers import Handler, reply, response, splice
+from uttu.errors import ConfigError, NetworkError
+from uttu.fetch.http import HttpFetcher
+from uttu.model import Request
 
 
-async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-
-
-async def splice(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str, port: int) -> None:
-    """Carries bytes both ways until one side closes."""
-    far_reader, far_writer = await asyncio.open_connection(host, port)
-    tasks = [asyncio.create_task(pump(reader, far_writer)), asyncio.create_task(pump(far_reader, writer))]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        far_writer.close()
-        writer.close()
+@pytest.fixture(params=["plain"])
+def way(request: pytest.FixtureRequest) -> str:
+    """The tests say themselves where there is TLS."""
+    return str(request.param)
 
 
 def proxy(name: bytes = b"through the proxy", tunnel: bytes = b"200 OK") -> Handler:
@@ -86,38 +71,6 @@ async def test_the_environment_is_ignored(serve: Serve, make: MakeFetcher, monke
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     server = await serve(reply(response(b"direct")))
     assert (await make().fetch(Request.to(server.url))).body == b"direct"
-
-
-async def test_clients_of_old_proxies_are_let_go(
-    serve: Serve, make: MakeFetcher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_clients, "_KEPT", 2)
-    fetcher = make()
-    servers = [await serve(proxy(str(n).encode())) for n in range(3)]
-    for server in servers:
-        await fetcher.fetch(Request.to("http://site.example/", proxy=f"http://{server.host}"))
-    await asyncio.wait_for(servers[0].hung_up.wait(), 5)
-    assert not servers[1].hung_up.is_set()
-    assert not servers[2].hung_up.is_set()
-
-
-async def test_a_fetch_outlives_its_evicted_client(
-    serve: Serve, make: MakeFetcher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_clients, "_KEPT", 1)
-    go_on = asyncio.Event()
-
-    async def slow(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await go_on.wait()
-        writer.write(response(b"late"))
-
-    first, second = await serve(slow), await serve(proxy())
-    fetcher = make()
-    task = asyncio.create_task(fetcher.fetch(Request.to("http://a.example/", proxy=f"http://{first.host}")))
-    await first.asked.wait()
-    await fetcher.fetch(Request.to("http://b.example/", proxy=f"http://{second.host}"))
-    go_on.set()
-    assert (await task).body == b"late"
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])

@@ -7,11 +7,11 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from weft.frontier.base import Rules
-from weft.frontier.depot import Store
-from weft.frontier.redis.depot import RedisDepot
-from weft.model import Done, Lease
-from weft.testing.frontier_store import EASY, numbers, page, pages
+from uttu.frontier.base import Rules
+from uttu.frontier.catalog import CrawlStore
+from uttu.frontier.redis.catalog import RedisCatalog
+from uttu.model import Done, Lease
+from uttu.testing.contracts.store import EASY, numbers, page, pages
 
 COUNT = 6
 
@@ -21,19 +21,19 @@ def new_name() -> str:
 
 
 @asynccontextmanager
-async def depot_at(url: str) -> AsyncIterator[RedisDepot]:
-    depot = await RedisDepot.connect(url)
+async def depot_at(url: str) -> AsyncIterator[RedisCatalog]:
+    catalog = await RedisCatalog.connect(url)
     try:
-        yield depot
+        yield catalog
     finally:
-        await depot.close()
+        await catalog.close()
 
 
 @asynccontextmanager
-async def crawl_at(url: str, rules: Rules = EASY) -> AsyncIterator[Store]:
+async def crawl_at(url: str, rules: Rules = EASY) -> AsyncIterator[CrawlStore]:
     """A crawl of ``COUNT`` pages that is about to begin."""
-    async with depot_at(url) as depot:
-        store = await depot.create(new_name(), rules)
+    async with depot_at(url) as catalog:
+        store = await catalog.create(new_name(), rules)
         await store.frontier.put(pages(COUNT))
         yield store
 
@@ -44,7 +44,7 @@ def done(lease: Lease) -> Done:
     return Done(lease=lease, children=(page(100 + number),), items=(b"%d" % number,), status=200, size=10)
 
 
-async def crawl_on(store: Store) -> list[int]:
+async def crawl_on(store: CrawlStore) -> list[int]:
     """Take and finish one page after the other, to the end; their numbers in this order."""
     found = []
     while leases := await store.frontier.lease(1, "w"):
@@ -53,7 +53,7 @@ async def crawl_on(store: Store) -> list[int]:
     return found
 
 
-async def check_whole(store: Store) -> None:
+async def check_whole(store: CrawlStore) -> None:
     """All pages and their children are done, each item is there once."""
     counts = await store.frontier.counts()
     assert (counts.pending, counts.leased, counts.delayed, counts.dead) == (0, 0, 0, 0)

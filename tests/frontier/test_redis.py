@@ -7,21 +7,21 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from weft.frontier.base import Inspector, Ledger, Memo, Outbox, Rules
-from weft.frontier.depot import Store
-from weft.frontier.moving import Mover
-from weft.frontier.redis.depot import RedisDepot
-from weft.frontier.redis.frontier import RedisFrontier
-from weft.testing.clock import FakeClock
-from weft.testing.frontier_contract import FrontierContract
+from uttu.frontier.base import Inspector, Ledger, Memo, Outbox, Rules
+from uttu.frontier.catalog import CrawlStore
+from uttu.frontier.redis.catalog import RedisCatalog
+from uttu.frontier.redis.frontier import RedisFrontier
+from uttu.frontier.transfer import CrawlTransfer
+from uttu.testing.clock import FakeClock
+from uttu.testing.contracts.frontier import FrontierContract
 
 
 class RedisStore:
-    """See :class:`weft.testing.frontier_store.Store`."""
+    """See :class:`uttu.testing.contracts.store.StoreUnderTest`."""
 
-    def __init__(self, depot: RedisDepot, name: str, clock: FakeClock | None = None) -> None:
+    def __init__(self, catalog: RedisCatalog, name: str, clock: FakeClock | None = None) -> None:
         self.clock = clock or FakeClock()
-        self._depot = depot
+        self._catalog = catalog
         self._name = name
 
     async def frontier(self, rules: Rules) -> RedisFrontier:
@@ -41,21 +41,21 @@ class RedisStore:
     async def inspector(self) -> Inspector:
         return self._open().inspector
 
-    async def mover(self) -> Mover:
-        return self._open().mover
+    async def transfer(self) -> CrawlTransfer:
+        return self._open().transfer
 
-    def _open(self, rules: Rules | None = None) -> Store:
-        return self._depot.store(self._name, 1, rules or Rules(), self.clock)
+    def _open(self, rules: Rules | None = None) -> CrawlStore:
+        return self._catalog.store(self._name, 1, rules or Rules(), self.clock)
 
 
 @pytest.fixture(params=["redis_url", "valkey_url", "redis_cluster_url"])
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[RedisStore]:
-    depot = await RedisDepot.connect(request.getfixturevalue(request.param))
+    catalog = await RedisCatalog.connect(request.getfixturevalue(request.param))
     name = f"test-{secrets.token_hex(6)}"
-    await depot.create(name, Rules())
-    yield RedisStore(depot, name)
-    await depot.remove(name)
-    await depot.close()
+    await catalog.create(name, Rules())
+    yield RedisStore(catalog, name)
+    await catalog.remove(name)
+    await catalog.close()
 
 
 class TestRedis(FrontierContract):

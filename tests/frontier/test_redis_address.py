@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tests.fetch.certificates import Authority
 from tests.frontier.redis_crawls import COUNT, check_whole, crawl_at, crawl_on, depot_at, done, new_name
+from tests.harness.servers import RedisCluster, RedisSentinel, RedisServer
 
-from weft.testing.frontier_store import EASY
-from weft.testing.servers import RedisCluster, RedisSentinel, RedisServer
+from uttu.testing.contracts.store import EASY
 
 # Every character that means something in a URL.
 PASSWORD = "p@ss:w/o?r#d%"
@@ -26,7 +26,7 @@ def server() -> Iterator[RedisServer]:
 @pytest.fixture(scope="module")
 def locked() -> Iterator[RedisServer]:
     with RedisServer(password=PASSWORD) as server:
-        server.ask("ACL", "SETUSER", "crawler", "on", ">s3cret", "~weft:*", "+@all", "-@admin", "-@dangerous", "+info")
+        server.ask("ACL", "SETUSER", "crawler", "on", ">s3cret", "~uttu:*", "+@all", "-@admin", "-@dangerous", "+info")
         yield server
 
 
@@ -39,18 +39,18 @@ async def crawled(url: str) -> None:
 async def test_a_plain_server(server: RedisServer) -> None:
     await crawled(f"redis://127.0.0.1:{server.port}")
     await crawled(f"redis://localhost:{server.port}/")
-    await crawled(f"REDIS://127.0.0.1:{server.port}/0?client_name=weft&socket_timeout=5")
+    await crawled(f"REDIS://127.0.0.1:{server.port}/0?client_name=uttu&socket_timeout=5")
 
 
 async def test_databases_are_apart(server: RedisServer) -> None:
     name = new_name()
     for url in (f"redis://127.0.0.1:{server.port}/7", f"redis://127.0.0.1:{server.port}?db=8"):
         await crawled(url)
-        async with depot_at(url) as depot:
-            assert name not in await depot.names()
-            await depot.create(name, EASY)
-    async with depot_at(server.url) as depot:
-        assert name not in await depot.names()
+        async with depot_at(url) as catalog:
+            assert name not in await catalog.names()
+            await catalog.create(name, EASY)
+    async with depot_at(server.url) as catalog:
+        assert name not in await catalog.names()
 
 
 async def test_a_password(locked: RedisServer) -> None:
@@ -59,7 +59,7 @@ async def test_a_password(locked: RedisServer) -> None:
     await crawled(f"redis://default:{PASSWORD}@127.0.0.1:{locked.port}/1")
 
 
-async def test_a_user_who_may_do_little_more_than_weft_does(locked: RedisServer) -> None:
+async def test_a_user_who_may_do_little_more_than_uttu_does(locked: RedisServer) -> None:
     await crawled(f"redis://crawler:s3cret@127.0.0.1:{locked.port}/0")
 
 

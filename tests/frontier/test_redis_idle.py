@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.frontier.redis_crawls import crawl_at, crawl_on
-
-from weft.testing.servers import RedisServer
+from tests.harness.servers import RedisServer
 
 
 async def test_asking_in_vain_writes_nothing() -> None:

@@ -1,6 +1,6 @@
 """What is large goes to the server in pieces, and comes from it in pieces.
 
-The server takes no more than a megabyte at once, and the sizes that Weft works with are as much smaller.
+The server takes no more than a megabyte at once, and the sizes that Uttu works with are as much smaller.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import TypeVar
 
 import pytest
 from tests.frontier.redis_crawls import COUNT, crawl_at, depot_at, new_name
-from tests.frontier.test_moving import SqliteStore
+from tests.frontier.test_sqlite_transfer import SqliteStore
+from tests.harness.servers import RedisServer
 
-from weft.errors import StoreError
-from weft.frontier.base import Order
-from weft.frontier.depot import Store
-from weft.frontier.moving import DeadBatch, HistoryBatch, ItemBatch, MovedItem, RequestBatch
-from weft.frontier.redis import mover, pieces, scan
-from weft.frontier.redis.server import Server
-from weft.model import Dead, Done, Lease, Outcome, Retry
-from weft.testing.clock import FakeClock
-from weft.testing.frontier_moving import ORDERS, rules_of
-from weft.testing.frontier_store import EASY, numbers, page, pages
-from weft.testing.servers import RedisServer
+from uttu.errors import StoreError
+from uttu.frontier.base import Order
+from uttu.frontier.catalog import CrawlStore
+from uttu.frontier.redis import connection, records, transfer
+from uttu.frontier.redis.connection import StoreConnection
+from uttu.frontier.transfer import DeadBatch, HistoryBatch, ItemBatch, MovedItem, RequestBatch
+from uttu.model import Dead, Done, Lease, Outcome, Retry
+from uttu.testing.clock import FakeClock
+from uttu.testing.contracts.store import EASY, numbers, page, pages
+from uttu.testing.contracts.transfer import ORDERS, rules_of
 
 T = TypeVar("T")
 ITEM = b'"%s"' % (b"x" * 250_000)
@@ -39,15 +39,15 @@ def server() -> Iterator[RedisServer]:
 
 @pytest.fixture(autouse=True)
 def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "OPERATION_BYTES", 600_000)
-    monkeypatch.setattr(pieces, "LARGEST_BYTES", 800_000)
+    monkeypatch.setattr(connection, "OPERATION_BYTES", 600_000)
+    monkeypatch.setattr(connection, "LARGEST_BYTES", 800_000)
 
 
 async def in_time(work: Awaitable[T]) -> T:
     return await asyncio.wait_for(work, 30)
 
 
-async def leased(store: Store, count: int) -> list[Lease]:
+async def leased(store: CrawlStore, count: int) -> list[Lease]:
     await store.frontier.put(pages(count))
     leases = await store.frontier.lease(count, "w")
     assert len(leases) == count
@@ -65,8 +65,8 @@ async def test_outcomes_that_are_large_together_are_settled_in_pieces(server: Re
         assert items == [item for outcome in outcomes for item in outcome.items]
 
 
-async def all_items(store: Store) -> AsyncIterator[MovedItem]:
-    async for batch in store.mover.pour():
+async def all_items(store: CrawlStore) -> AsyncIterator[MovedItem]:
+    async for batch in store.transfer.dump():
         if isinstance(batch, ItemBatch):
             for item in batch.items:
                 yield item
@@ -122,15 +122,15 @@ async def on_sqlite(folder: Path) -> AsyncIterator[SqliteStore]:
 
 
 async def test_a_crawl_with_large_things_moves_in_and_out(server: RedisServer, tmp_path: Path) -> None:
-    async with on_sqlite(tmp_path) as store, depot_at(server.url) as depot:
+    async with on_sqlite(tmp_path) as store, depot_at(server.url) as catalog:
         frontier = await store.frontier(EASY)
         await frontier.put([page(number, meta={"long": "x" * 200_000}) for number in range(30)])
         leases = await frontier.lease(20, "w")
         await frontier.settle([Done(lease=lease, items=(ITEM,)) for lease in leases[:10]])
         await frontier.settle([Dead(lease=lease, kind="k", reason="r", detail="x" * 100_000) for lease in leases[10:]])
-        there = await depot.create(new_name(), EASY)
-        async for batch in (await store.mover()).pour():
-            await in_time(there.mover.fill(batch))
+        there = await catalog.create(new_name(), EASY)
+        async for batch in (await store.transfer()).dump():
+            await in_time(there.transfer.fill(batch))
         assert await there.frontier.counts() == await frontier.counts()
         assert [each.json async for each in all_items(there)] == [ITEM] * 10
 
@@ -139,33 +139,33 @@ async def test_an_item_that_is_too_large_can_not_be_moved(server: RedisServer) -
     async with crawl_at(server.url) as store:
         batch = ItemBatch([MovedItem(1, 1, 0, b"1"), MovedItem(2, 1, 1, b'"%s"' % (b"x" * 900_000))])
         with pytest.raises(StoreError, match=r"an item of the crawl has 0\.9 MB, and Redis is given 0\.8 MB at most"):
-            await in_time(store.mover.fill(batch))
+            await in_time(store.transfer.fill(batch))
 
 
 async def test_batches_that_are_poured_end_at_so_many_bytes(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mover, "_BYTES", 400_000)
+    monkeypatch.setattr(transfer, "_BYTES", 400_000)
     async with crawl_at(server.url) as store:
         leases = await leased(store, 9)
         await store.frontier.settle([Done(lease=lease, items=(ITEM,)) for lease in leases[:5]])
         detail = "x" * 250_000
         await store.frontier.settle([Dead(lease=lease, kind="k", reason="r", detail=detail) for lease in leases[5:]])
         await store.frontier.put([page(number, meta={"long": "x" * 250_000}) for number in range(100, 103)])
-        batches = [batch async for batch in store.mover.pour()]
+        batches = [batch async for batch in store.transfer.dump()]
         assert [len(batch.items) for batch in batches if isinstance(batch, ItemBatch)] == [2, 2, 1]
         assert [len(batch.dead) for batch in batches if isinstance(batch, DeadBatch)] == [2, 2]
         assert [len(batch.requests) for batch in batches if isinstance(batch, RequestBatch)] == [2, 1]
 
 
 async def test_streams_are_read_by_their_size(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "_BYTES", 350_000)
-    monkeypatch.setattr(scan, "_FIRST", 1)
-    there = await Server.connect(server.url)
+    monkeypatch.setattr(records, "_BYTES", 350_000)
+    monkeypatch.setattr(records, "_FIRST", 1)
+    there = await StoreConnection.connect(server.url)
     sizes = [100_000] * 9 + [10] * 2000 + [500_000]
     for number, size in enumerate(sizes):
         await there.command("XADD", "a-stream", f"{number + 1}-0", "j", "x" * size)
-    found = [piece async for piece in scan.streamed(there, "a-stream")]
+    found = [piece async for piece in records.scan_stream(there, "a-stream")]
     await there.close()
     assert [name for piece in found for name, _ in piece] == [b"%d-0" % (n + 1) for n in range(len(sizes))]
     assert [len(piece) for piece in found[:4]] == [1, 3, 3, 3]
@@ -175,12 +175,12 @@ async def test_streams_are_read_by_their_size(server: RedisServer, monkeypatch: 
 async def test_the_history_is_poured_in_large_batches_and_moments_stay_whole(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mover, "_HISTORY", 10)
+    monkeypatch.setattr(transfer, "_HISTORY", 10)
     async with crawl_at(server.url) as store:
         leases = await leased(store, 18)
         for first in range(0, 18, 3):
             await store.frontier.settle([Done(lease=lease) for lease in leases[first : first + 3]])
-        batches = [batch async for batch in store.mover.pour()]
+        batches = [batch async for batch in store.transfer.dump()]
         histories = [batch.done for batch in batches if isinstance(batch, HistoryBatch)]
         assert [len(done) for done in histories] == [12, 6]
         poured = [each.fingerprint for done in histories for each in done]
@@ -191,10 +191,10 @@ async def test_the_history_is_poured_in_large_batches_and_moments_stay_whole(
 async def test_a_lane_is_poured_in_its_order_a_piece_at_a_time(
     server: RedisServer, order: Order, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (mover, scan):
+    for module in (transfer, records):
         monkeypatch.setattr(module, "_AT_ONCE", 3)
-    async with depot_at(server.url) as depot:
-        store = await depot.create(new_name(), rules_of(order))
+    async with depot_at(server.url) as catalog:
+        store = await catalog.create(new_name(), rules_of(order))
         await store.frontier.put([page(number, priority=number % 3 - 1) for number in range(40)])
         leases = await store.frontier.lease(20, "w")
         await store.frontier.settle(
@@ -204,7 +204,7 @@ async def test_a_lane_is_poured_in_its_order_a_piece_at_a_time(
         reads = commands_read(server)
         found: list[str] = []
         most = 0
-        async for batch in store.mover.pour():
+        async for batch in store.transfer.dump():
             if isinstance(batch, RequestBatch):
                 if not found:
                     most = commands_read(server) - reads

@@ -6,29 +6,30 @@ import secrets
 from typing import ClassVar
 
 import pytest
-from tests.frontier.machine import SETTINGS, FrontierMachine
+from tests.frontier.state_machine import SETTINGS, FrontierMachine
 
-from weft.frontier.base import Frontier, Rules, StoredItem
-from weft.frontier.redis.depot import RedisDepot
+from uttu.frontier.base import Frontier, Ledger, Outbox, Rules
+from uttu.frontier.redis.catalog import RedisCatalog
 
 
 class RedisMachine(FrontierMachine):
     url: ClassVar[str]
 
     def make(self, coin: bool) -> None:
-        self.depot = self.run(RedisDepot.connect(self.url))
+        self.catalog = self.run(RedisCatalog.connect(self.url))
         self.name = f"model-{secrets.token_hex(6)}"
-        self.run(self.depot.create(self.name, Rules()))
+        self.run(self.catalog.create(self.name, Rules()))
 
     def opened(self, rules: Rules) -> Frontier:
-        return self.depot.store(self.name, 1, rules, self.clock).frontier
+        return self.catalog.store(self.name, 1, rules, self.clock).frontier
 
-    def items(self) -> list[StoredItem]:
-        return self.run(self.depot.store(self.name, 1, Rules(), self.clock).outbox.items(0, 10_000))
+    def shelves(self) -> tuple[Outbox, Ledger]:
+        store = self.catalog.store(self.name, 1, Rules(), self.clock)
+        return store.outbox, store.ledger
 
     def remove(self) -> None:
-        self.run(self.depot.remove(self.name))
-        self.run(self.depot.close())
+        self.run(self.catalog.remove(self.name))
+        self.run(self.catalog.close())
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -14,16 +14,17 @@ from typing import Any
 import pytest
 from tests.conftest import SmallDisk
 
-from weft.errors import StoreError, StoreTooNew
-from weft.frontier.base import Rules
-from weft.frontier.sqlite import Database, SqliteFrontier, admission
-from weft.frontier.sqlite.inspector import SqliteInspector
-from weft.frontier.sqlite.schema import VERSION
-from weft.frontier.sqlite.shelves import SqliteLedger, SqliteMemo, SqliteOutbox
-from weft.model import Counts, Dead, Done, Outcome, Pace, Request, Retry
-from weft.testing.clock import FakeClock
-from weft.testing.frontier_contract import FrontierContract
-from weft.testing.frontier_store import EASY, HOST, drain, lanes, numbers, page, pages
+from uttu.errors import StoreError, StoreTooNew
+from uttu.frontier.base import TRIM_STEP, Rules, Trimmed
+from uttu.frontier.sqlite import Database, SqliteFrontier, settlement
+from uttu.frontier.sqlite.database import VERSION
+from uttu.frontier.sqlite.inspector import SqliteInspector
+from uttu.frontier.sqlite.outbox import SqliteLedger, SqliteMemo, SqliteOutbox
+from uttu.model import Counts, Dead, Done, Outcome, Pace, Request, Retry
+from uttu.testing.clock import FakeClock
+from uttu.testing.contracts import trimming
+from uttu.testing.contracts.frontier import FrontierContract
+from uttu.testing.contracts.store import EASY, HOST, lanes, lease_all, numbers, page, pages
 
 
 class HaltingClock(FakeClock):
@@ -43,7 +44,7 @@ class HaltingClock(FakeClock):
 
 
 class SqliteStore:
-    """See :class:`weft.testing.frontier_store.Store`."""
+    """See :class:`uttu.testing.contracts.store.StoreUnderTest`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -171,7 +172,7 @@ class TestOpening:
         Database.open(path).close()
         with contextlib.closing(sqlite3.connect(path)) as db:
             db.execute("PRAGMA user_version = 1000")
-        with pytest.raises(StoreTooNew, match=r"newer Weft \(layout 1000.*Upgrade Weft"):
+        with pytest.raises(StoreTooNew, match=r"newer Uttu \(layout 1000.*Upgrade Uttu"):
             Database.open(path)
 
     async def test_a_file_of_the_first_layout_goes_on(self, store: SqliteStore) -> None:
@@ -180,6 +181,7 @@ class TestOpening:
         await frontier.close()
         with contextlib.closing(sqlite3.connect(store.path)) as db:
             db.executescript(
+                "DROP TABLE marks; ALTER TABLE tally DROP COLUMN trimmed; ALTER TABLE tally DROP COLUMN cut;"
                 "DROP TABLE claims; ALTER TABLE lanes DROP COLUMN pinned; ALTER TABLE lanes DROP COLUMN own_delay;"
                 "ALTER TABLE lanes DROP COLUMN own_cap; PRAGMA user_version = 1; VACUUM;"
             )
@@ -192,6 +194,30 @@ class TestOpening:
         assert [(lane.pinned, lane.pace) for lane in await inspector.lanes(9)] == [(False, EASY.pace)]
         with contextlib.closing(sqlite3.connect(store.path)) as db:
             assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
+
+    async def test_a_file_of_the_second_layout_goes_on_and_is_trimmed(self, store: SqliteStore) -> None:
+        items = await trimming.fill(store)
+        await store.aclose()
+        with contextlib.closing(sqlite3.connect(store.path)) as db:
+            db.executescript(
+                "DROP TABLE marks; ALTER TABLE tally DROP COLUMN trimmed; ALTER TABLE tally DROP COLUMN cut;"
+                "PRAGMA user_version = 2;"
+            )
+        outbox, frontier = await store.outbox(), await store.frontier(EASY)
+        assert await outbox.trimmed() == Trimmed()
+        assert len(await outbox.items(0, 10_000)) == len(items)
+        await trimming.move(store, "out", items[-1])
+        assert await trimming.trim(outbox, "out") == 0
+        await frontier.put([page(10_000)])
+        (lease,) = await frontier.lease(1, "another")
+        await frontier.settle([Done(lease=lease, items=(b"1",) * TRIM_STEP)])
+        await trimming.move(store, "out", (await outbox.items(items[-1].position, 1000))[-1])
+        # Of what came before there were marks nothing is known but that it came before the first of them.
+        assert await trimming.trim(outbox, "out") == 0
+        await frontier.put([page(10_001)])
+        (lease,) = await frontier.lease(1, "another")
+        await frontier.settle([Done(lease=lease, items=(b"1",))])
+        assert await trimming.trim(outbox, "out") == len(items) + TRIM_STEP
 
     def test_not_a_database(self, tmp_path: Path) -> None:
         path = tmp_path / "crawl.db"
@@ -292,7 +318,7 @@ class TestFailures:
         free()
         assert await frontier.settle(outcomes) == set()
         assert await frontier.put(big) == 200
-        assert len(await drain(frontier)) == 410
+        assert len(await lease_all(frontier)) == 410
         assert await frontier.counts() == Counts(leased=8, done=412, items=1)
         assert_consistent(store)
 
@@ -305,7 +331,7 @@ class TestFile:
         self, store: SqliteStore, seed: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # Recent fingerprints join the others several times during this run.
-        monkeypatch.setattr(admission, "_FEWEST_RECENT", 20)
+        monkeypatch.setattr(settlement, "_FEWEST_RECENT", 20)
         draw = random.Random(seed)
         rules = Rules(pace=Pace(0.0, draw.choice([0, 1, 3])), lease_seconds=20, max_losses=2)
         frontiers = [await store.frontier(rules), await store.frontier(rules)]

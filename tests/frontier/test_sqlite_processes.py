@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import IO, cast
 
-from weft.frontier.base import Rules
-from weft.frontier.sqlite import Database, SqliteFrontier
-from weft.frontier.sqlite.shelves import SqliteOutbox
-from weft.model import Counts, Done, Pace, Request
-from weft.testing.frontier_store import EASY, numbers, page, pages
+from uttu.frontier.base import Rules
+from uttu.frontier.sqlite import Database, SqliteFrontier
+from uttu.frontier.sqlite.outbox import SqliteOutbox
+from uttu.model import Counts, Done, Pace, Request
+from uttu.testing.contracts.store import EASY, numbers, page, pages
 
 # Leases that no test lives to see the end of.
 PATIENT = Rules(pace=EASY.pace, lease_seconds=1e6)

@@ -24,16 +24,16 @@ import pytest
 from celery.canvas import Signature
 from kombu import pools
 
-from weft.jobs import App
-from weft.jobs import settings as job_settings
-from weft.testing.waiting import wait_until
+from uttu.jobs import App
+from uttu.jobs import settings as job_settings
+from uttu.testing.waiting import wait_until
 
 TASKS = Path(__file__).with_name("sample_tasks.py")
 PATIENCE = 30.0
 
 
 class Workshop:
-    """A folder with ``weft.toml`` and ``tasks.py``, the app of it, and its processes."""
+    """A folder with ``uttu.toml`` and ``tasks.py``, the app of it, and its processes."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder = folder
@@ -43,10 +43,10 @@ class Workshop:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def configure(self, **settings: Any) -> None:
-        """Write ``weft.toml``, and make the app anew."""
+        """Write ``uttu.toml``, and make the app anew."""
         table = {"include": ["tasks.py"], "name": self.name, "queue": self.name, **settings}
-        (self.folder / "weft.toml").write_text("[jobs]\n" + "".join(f"{k} = {_toml(v)}\n" for k, v in table.items()))
-        self.app = App(job_settings.load(self.folder, {}), self.folder, set_as_current=False)
+        (self.folder / "uttu.toml").write_text("[jobs]\n" + "".join(f"{k} = {_toml(v)}\n" for k, v in table.items()))
+        self.app = App(job_settings.load_job_settings(self.folder, {}), self.folder, set_as_current=False)
 
     def task(self, name: str, *args: Any, **kwargs: Any) -> Signature:
         """A task of ``tasks.py``, with its arguments."""
@@ -60,23 +60,30 @@ class Workshop:
     def get(self, result: Any) -> Any:
         return result.get(timeout=PATIENCE)
 
-    def weft(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    def uttu(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """A command in the folder, to its end."""
         return subprocess.run(
-            [sys.executable, "-m", "weft", *words],
-            cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE, check=False,
+            [sys.executable, "-m", "uttu", *words],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
             env=_environment(environment),
-        )  # fmt: skip
+        )
 
     def start(self, *words: str, until: str = "", **environment: str) -> subprocess.Popen[bytes]:
         """A command in the folder, until the workshop is closed; ``until`` is waited for in its output."""
         log = self.folder / f"log{len(self._processes)}"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "weft", *words],
-                cwd=self.folder, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+                [sys.executable, "-m", "uttu", *words],
+                cwd=self.folder,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
                 env=_environment(environment),
-            )  # fmt: skip
+            )
         self._processes.append(process)
         wait_until(lambda: process.poll() is not None or until in log.read_text(), f"{words} says {until!r}")
         assert process.poll() is None, log.read_text()
@@ -134,7 +141,7 @@ def close_alone(app: App) -> None:
 
 
 def _environment(more: dict[str, str]) -> dict[str, str]:
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("WEFT_", "CELERY_", "FLOWER_"))}
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("UTTU_", "CELERY_", "FLOWER_"))}
     return inherited | more
 
 

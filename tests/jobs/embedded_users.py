@@ -13,9 +13,9 @@ from typing import Self
 
 import psutil
 
-from weft.jobs.embedded import Embedded
-from weft.jobs.embedded.asking import ask
-from weft.testing.waiting import wait_until
+from uttu.jobs.embedded import Embedded
+from uttu.jobs.embedded.process import send_command
+from uttu.testing.waiting import wait_until
 
 _PATIENCE = 30.0
 
@@ -23,7 +23,7 @@ _PATIENCE = 30.0
 _USER = """
 import sys
 from pathlib import Path
-from weft.jobs.embedded import Embedded
+from uttu.jobs.embedded import Embedded
 Embedded(Path(sys.argv[1])).hold()
 exec(sys.argv[2])
 print("held", flush=True)
@@ -76,7 +76,7 @@ def held(folder: Path) -> Iterator[User]:
 
 
 def told(server: Embedded, command: str) -> str:
-    return ask(server.place.address, command, server.place.password)
+    return send_command(server.place.address, command, server.place.password)
 
 
 def answers(server: Embedded) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from celery.exceptions import SoftTimeLimitExceeded
 
-from weft.jobs import Task, app
+from uttu.jobs import Task, app
 
 
 def note(word: str) -> None:

@@ -15,18 +15,17 @@ import pytest
 import redis
 from celery.beat import BeatLazyFunc
 
+from tests.harness.servers import RedisServer
 from tests.jobs.conftest import close_alone
-from weft.jobs import App, JobSettings
-from weft.jobs.schedules.base import Keeper, Mark
-from weft.jobs.schedules.entry import Entry, State, fire
-from weft.jobs.schedules.guard import HEADER
-from weft.jobs.schedules.opening import store_for
-from weft.jobs.schedules.scheduler import Leader, _Deposed
-from weft.jobs.schedules.sending import BrokerAway, send
-from weft.jobs.schedules.when import Every
-from weft.testing.clock import FakeClock
-from weft.testing.servers import RedisServer
-from weft.testing.waiting import wait_until
+from uttu.jobs import App, JobSettings
+from uttu.jobs.schedules.base import RunState, ScheduleBackend
+from uttu.jobs.schedules.beat import BrokerAway, Leader, _Deposed, send
+from uttu.jobs.schedules.catalog import open_schedule_store
+from uttu.jobs.schedules.run_once import HEADER
+from uttu.jobs.schedules.schedule import Schedule, ScheduleState, create_run
+from uttu.jobs.schedules.triggers import Every
+from uttu.testing.clock import FakeClock
+from uttu.testing.waiting import wait_until
 
 LONG = 600.0
 
@@ -41,7 +40,7 @@ class Beat:
         self.app = App(
             JobSettings(broker=url, name=self.name, queue=self.name, **settings), folder, set_as_current=False
         )
-        self.store: Keeper = store_for("sqlite:s.db", self.name, folder)
+        self.store: ScheduleBackend = open_schedule_store("sqlite:s.db", self.name, folder)
         self.leader = self.takes_over("one")
 
     def takes_over(self, owner: str) -> Leader:
@@ -58,15 +57,15 @@ class Beat:
 
     def add(self, every: float = 60.0, **more: Any) -> None:
         """The entry ``e``, due in so many seconds."""
-        entry = Entry(name="e", task="tasks.any", when=Every(every), source="command", **more)
-        self.store.put(entry, State(next=self.now + timedelta(seconds=every)), replace=True)
+        entry = Schedule(name="e", task="tasks.any", when=Every(every), source="command", **more)
+        self.store.put(entry, ScheduleState(next=self.now + timedelta(seconds=every)), replace=True)
 
     def pass_(self, seconds: float) -> float:
         self.clock.advance(seconds)
         return self.leader.turn()
 
     @property
-    def state(self) -> State:
+    def state(self) -> ScheduleState:
         return self.store.entries()[0].state
 
     @property
@@ -112,7 +111,7 @@ def test_what_is_due_is_sent_once(beat: Beat) -> None:
     beat.leader.turn()
     (message,) = beat.sent
     assert message["headers"]["task"] == "tasks.any"
-    assert message["headers"]["id"] == fire(beat.name, "e", due).id
+    assert message["headers"]["id"] == create_run(beat.name, "e", due).id
     assert json.loads(base64.b64decode(message["body"]))[:2] == [[1], {"x": 2}]
     assert message["headers"][HEADER]["entry"] == "e"
     assert (beat.state.last, beat.state.next, beat.state.sent) == (due, due + timedelta(seconds=60), 1)
@@ -151,7 +150,7 @@ def test_what_was_taken_and_not_sent_is_sent_by_the_next(beat: Beat, monkeypatch
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr("weft.jobs.schedules.scheduler.send", killed)
+        patched.setattr("uttu.jobs.schedules.beat.send", killed)
         with pytest.raises(Killed):
             beat.pass_(60)
     (left,) = beat.store.fires()
@@ -187,7 +186,7 @@ def test_a_leader_that_lost_its_lease_sends_no_more(beat: Beat, monkeypatch: pyt
     former = beat.leader
     beat.takes_over("two")
     beat.clock.advance(60)
-    beat.store.change("e", beat.state, beat.state, add=[fire(beat.name, "e", beat.now)])
+    beat.store.change("e", beat.state, beat.state, add=[create_run(beat.name, "e", beat.now)])
     former._renewed -= 10
     with pytest.raises(_Deposed):
         former.turn()
@@ -212,7 +211,7 @@ def test_a_broker_that_is_away_is_waited_for(beats: Callable[..., Beat]) -> None
 
 def test_what_waits_longer_than_its_grace_is_left_out(beat: Beat) -> None:
     beat.add(grace=100.0)
-    beat.store.change("e", beat.state, beat.state, add=[fire(beat.name, "e", beat.now - timedelta(seconds=101))])
+    beat.store.change("e", beat.state, beat.state, add=[create_run(beat.name, "e", beat.now - timedelta(seconds=101))])
     beat.leader.turn()
     assert beat.sent == []
     assert beat.store.fires() == []
@@ -229,7 +228,7 @@ def test_what_was_due_while_no_beat_ran_is_sent_once(beat: Beat) -> None:
 
 def test_what_is_paused_is_not_sent_and_not_made_up_for(beat: Beat) -> None:
     beat.add()
-    paused = State(next=beat.state.next, paused=True)
+    paused = ScheduleState(next=beat.state.next, paused=True)
     beat.store.change("e", beat.state, paused)
     assert beat.pass_(120) == 1.0
     assert beat.sent == []
@@ -242,7 +241,7 @@ def test_what_is_paused_while_it_is_sent_is_known_to_be_sent(beat: Beat, monkeyp
         beat.store.change("e", beat.state, msgspec.structs.replace(beat.state, paused=True))
         return send(*words)
 
-    monkeypatch.setattr("weft.jobs.schedules.scheduler.send", paused_then)
+    monkeypatch.setattr("uttu.jobs.schedules.beat.send", paused_then)
     beat.pass_(60)
     assert len(beat.sent) == 1
     assert (beat.state.sent, beat.state.paused) == (1, True)
@@ -251,10 +250,12 @@ def test_what_is_paused_while_it_is_sent_is_known_to_be_sent(beat: Beat, monkeyp
 
 def test_arguments_that_can_not_be_sent_hold_up_nobody(beat: Beat) -> None:
     beat.store.put(
-        Entry(name="bad", task="tasks.any", when=Every(60.0), options={"serializer": "no-such"}, source="command"),
-        State(next=beat.now),
+        Schedule(name="bad", task="tasks.any", when=Every(60.0), options={"serializer": "no-such"}, source="command"),
+        ScheduleState(next=beat.now),
     )
-    beat.store.put(Entry(name="good", task="tasks.any", when=Every(60.0), source="command"), State(next=beat.now))
+    beat.store.put(
+        Schedule(name="good", task="tasks.any", when=Every(60.0), source="command"), ScheduleState(next=beat.now)
+    )
     beat.leader.turn()
     assert [message["headers"][HEADER]["entry"] for message in beat.sent] == ["good"]
     notes = {kept.entry.name: kept.state.note for kept in beat.store.entries()}
@@ -308,7 +309,7 @@ class TestOverlap:
         beat.add(overlap="skip")
         beat.pass_(60)
         beat.store.begin(beat.ids[0], "worker", 0.001, alone="e")
-        wait_until(lambda: beat.store.marks(beat.ids) == [Mark.LAPSED])
+        wait_until(lambda: beat.store.marks(beat.ids) == [RunState.LAPSED])
         beat.pass_(60)
         assert len(beat.sent) == 2
 
@@ -349,7 +350,7 @@ class TestOverlap:
 
 
 class TestInstalling:
-    def test_what_is_in_weft_toml_is_kept_up_to_date(self, beats: Callable[..., Beat]) -> None:
+    def test_what_is_in_uttu_toml_is_kept_up_to_date(self, beats: Callable[..., Beat]) -> None:
         beat = beats(schedule={"f": {"task": "tasks.any", "every": 60}, "g": {"task": "tasks.any", "every": 7}})
         beat.add()
         beat.leader.install()
@@ -358,10 +359,11 @@ class TestInstalling:
         before = {kept.entry.name: kept.state for kept in beat.store.entries()}
         beat.clock.advance(5)
         # The same file, changed: f has other arguments, g is gone, h is new.
-        beat.app.weft = JobSettings(
-            broker=beat.url, name=beat.name,
+        beat.app.uttu = JobSettings(
+            broker=beat.url,
+            name=beat.name,
             schedule={"f": {"task": "tasks.any", "every": 60, "args": [1]}, "h": {"task": "tasks.any", "every": 9}},
-        )  # fmt: skip
+        )
         beat.takes_over("two").install()
         after = {kept.entry.name: kept for kept in beat.store.entries()}
         assert sorted(after) == ["e", "f", "h"]
@@ -371,7 +373,7 @@ class TestInstalling:
     def test_another_time_counts_from_now_on(self, beats: Callable[..., Beat]) -> None:
         beat = beats(schedule={"e": {"task": "tasks.any", "every": 60}})
         beat.leader.install()
-        beat.app.weft = JobSettings(broker=beat.url, name=beat.name, schedule={"e": {"task": "t", "every": 10}})
+        beat.app.uttu = JobSettings(broker=beat.url, name=beat.name, schedule={"e": {"task": "t", "every": 10}})
         beat.clock.advance(30)
         beat.takes_over("two").install()
         assert beat.state.next == beat.now + timedelta(seconds=10)
@@ -393,7 +395,7 @@ class TestInstalling:
         beat.add()
         beat.leader.install()
         assert beat.store.entries()[0].entry.task == "tasks.any"
-        assert "schedule 'e' of weft.toml is left out" in caplog.text
+        assert "schedule 'e' of uttu.toml is left out" in caplog.text
 
     def test_one_that_is_wrong_does_not_stop_the_others(
         self, beats: Callable[..., Beat], caplog: pytest.LogCaptureFixture

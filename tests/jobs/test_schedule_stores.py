@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 import redis
 
-from weft.errors import ConfigError, StoreError
-from weft.jobs.schedules.base import Begun, Mark
-from weft.jobs.schedules.entry import State
-from weft.jobs.schedules.opening import store_for
-from weft.jobs.schedules.sqlite import SqliteStore
-from weft.testing.clock import FakeClock
-from weft.testing.schedule_contract import LONG, NOW, ScheduleContract, Stores, entry
-from weft.testing.servers import RedisServer
+from tests.harness.servers import RedisServer
+from uttu.errors import ConfigError, StoreError
+from uttu.jobs.schedules.base import BeginResult, RunState
+from uttu.jobs.schedules.catalog import open_schedule_store
+from uttu.jobs.schedules.schedule import ScheduleState
+from uttu.jobs.schedules.sqlite import SqliteScheduleStore
+from uttu.testing.clock import FakeClock
+from uttu.testing.contracts.schedules import LONG, NOW, ScheduleContract, Stores, entry
 
 
 class TestRedis(ScheduleContract):
@@ -31,14 +31,14 @@ class TestRedis(ScheduleContract):
         made = []
 
         def opened() -> object:
-            made.append(store_for(redis_url, name))
+            made.append(open_schedule_store(redis_url, name))
             return made[-1]
 
         yield opened  # type: ignore[misc]
         for store in made:
             store.close()
         with redis.Redis.from_url(redis_url) as client:
-            for key in client.scan_iter(f"weft:{{{name}}}:*"):
+            for key in client.scan_iter(f"uttu:{{{name}}}:*"):
                 client.delete(key)
 
 
@@ -48,7 +48,7 @@ class TestSqlite(ScheduleContract):
         made = []
 
         def opened() -> object:
-            made.append(store_for("sqlite:below/schedules.db", "any", tmp_path))
+            made.append(open_schedule_store("sqlite:below/schedules.db", "any", tmp_path))
             return made[-1]
 
         yield opened  # type: ignore[misc]
@@ -57,8 +57,8 @@ class TestSqlite(ScheduleContract):
 
 
 def test_apps_on_one_redis_keep_apart(redis_url: str) -> None:
-    one, other = (store_for(redis_url, f"test-{uuid.uuid4().hex}") for _ in range(2))
-    one.put(entry(), State(next=NOW))
+    one, other = (open_schedule_store(redis_url, f"test-{uuid.uuid4().hex}") for _ in range(2))
+    one.put(entry(), ScheduleState(next=NOW))
     assert other.entries() == []
     one.remove("minutely")
     one.close()
@@ -68,15 +68,15 @@ def test_apps_on_one_redis_keep_apart(redis_url: str) -> None:
 def test_a_socket_is_written_as_celery_does() -> None:
     with RedisServer("redis", unix=True) as server:
         path = server.url.removeprefix("redis+unix://").partition("?")[0]
-        store = store_for(f"redis+socket://{path}?virtual_host=2", "app")
-        store.put(entry(), State(next=NOW))
+        store = open_schedule_store(f"redis+socket://{path}?virtual_host=2", "app")
+        store.put(entry(), ScheduleState(next=NOW))
         store.close()
         with redis.Redis(unix_socket_path=str(path), db=2) as client:
-            assert client.hkeys("weft:{app}:jobs:entries") == [b"minutely"]
+            assert client.hkeys("uttu:{app}:jobs:entries") == [b"minutely"]
 
 
 def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
-    store = store_for("redis://:secret@127.0.0.1:1/0", "app")
+    store = open_schedule_store("redis://:secret@127.0.0.1:1/0", "app")
     with pytest.raises(StoreError, match=r"redis://:\*\*\*@127\.0\.0\.1:1/0") as caught:
         store.entries()
     assert "secret" not in str(caught.value)
@@ -85,36 +85,36 @@ def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
 @pytest.mark.parametrize("url", ["amqp://127.0.0.1", "sqlite:", "nonsense"])
 def test_nothing_else_is_a_store(url: str) -> None:
     with pytest.raises(ConfigError, match="schedules can't be kept at"):
-        store_for(url, "app")
+        open_schedule_store(url, "app")
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "s.db").write_text("x" * 5000)
     with pytest.raises(StoreError, match=r"s\.db can't be used"):
-        store_for("sqlite:s.db", "app", tmp_path).entries()
+        open_schedule_store("sqlite:s.db", "app", tmp_path).entries()
 
 
 def test_a_clock_that_is_set_back_holds_up_nothing(tmp_path: Path) -> None:
     """What was held by the clock before would otherwise be held for as long as the clock went back."""
     early, late = FakeClock(), FakeClock(FakeClock().time() + 3600)
-    after, before = (SqliteStore(tmp_path / "s.db", clock.time) for clock in (early, late))
+    after, before = (SqliteScheduleStore(tmp_path / "s.db", clock.time) for clock in (early, late))
     token = before.lead("a", LONG)
-    assert before.begin("f", "a", LONG, alone="minutely") is Begun.NOW
+    assert before.begin("f", "a", LONG, alone="minutely") is BeginResult.NOW
     assert token is not None
     assert after.lead("b", LONG) == token + 1
-    assert after.begin("f", "b", LONG, alone="minutely") is Begun.NOW
+    assert after.begin("f", "b", LONG, alone="minutely") is BeginResult.NOW
     for store in (after, before):
         store.close()
 
 
 def test_a_clock_that_is_corrected_takes_nothing_from_its_owner(tmp_path: Path) -> None:
     early, late = FakeClock(), FakeClock(FakeClock().time() + 0.5)
-    after, before = (SqliteStore(tmp_path / "s.db", clock.time) for clock in (early, late))
+    after, before = (SqliteScheduleStore(tmp_path / "s.db", clock.time) for clock in (early, late))
     before.lead("a", LONG)
     before.begin("f", "a", LONG, alone="minutely")
     assert after.lead("b", LONG) is None
-    assert after.begin("f", "b", LONG) is Begun.BUSY
-    assert after.begin("g", "b", LONG, alone="minutely") is Begun.BUSY
+    assert after.begin("f", "b", LONG) is BeginResult.BUSY
+    assert after.begin("g", "b", LONG, alone="minutely") is BeginResult.BUSY
     for store in (after, before):
         store.close()
 
@@ -128,34 +128,34 @@ def test_the_clock_is_read_under_the_lock(tmp_path: Path) -> None:
             other.execute("BEGIN IMMEDIATE")
         return time.time()
 
-    store = SqliteStore(tmp_path / "s.db", locked_time)
+    store = SqliteScheduleStore(tmp_path / "s.db", locked_time)
     assert store.lead("a", LONG) == 1
-    assert store.begin("f", "a", LONG) is Begun.NOW
+    assert store.begin("f", "a", LONG) is BeginResult.NOW
     assert store.extend("f", "a", LONG)
-    assert store.marks(["f"]) == [Mark.RUNNING]
+    assert store.marks(["f"]) == [RunState.RUNNING]
     store.end("f", "a", LONG)
     store.close()
 
 
 def test_leases_run_out_to_the_moment(tmp_path: Path) -> None:
     clock = FakeClock()
-    store = SqliteStore(tmp_path / "s.db", clock.time)
+    store = SqliteScheduleStore(tmp_path / "s.db", clock.time)
     store.lead("a", 5.0)
     store.begin("f", "a", 5.0)
     clock.advance(4.875)
     assert store.lead("b", 5.0) is None
-    assert store.marks(["f"]) == [Mark.RUNNING]
+    assert store.marks(["f"]) == [RunState.RUNNING]
     clock.advance(0.125)
     assert store.lead("b", 5.0) == 2
-    assert store.marks(["f"]) == [Mark.LAPSED]
+    assert store.marks(["f"]) == [RunState.LAPSED]
     store.close()
 
 
 def test_many_processes_open_a_new_file_at_once(tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from weft.jobs.schedules.sqlite import SqliteStore\n"
+        "import sys; from pathlib import Path; from uttu.jobs.schedules.sqlite import SqliteScheduleStore\n"
         "sys.stdin.readline()\n"
-        "store = SqliteStore(Path(sys.argv[1]))\n"
+        "store = SqliteScheduleStore(Path(sys.argv[1]))\n"
         "print(store.lead(sys.argv[2], 60.0))"
     )
     command = [sys.executable, "-c", script, str(tmp_path / "s.db")]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from weft.jobs.started import Starts, late
-from weft.testing.waiting import wait_until
+from uttu.jobs.started import StartedRecorder, delay_started
+from uttu.testing.waiting import wait_until
 
 
 class Kept:
@@ -41,8 +41,8 @@ class Kept:
 @pytest.fixture
 def backend() -> Any:
     app = SimpleNamespace()
-    app.starts = Starts(app)
-    app.backend = late(Kept)(app)
+    app.starts = StartedRecorder(app)
+    app.backend = delay_started(Kept)(app)
     return app.backend
 
 

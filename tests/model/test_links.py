@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from weft.model import Links, Request
-from weft.model.url import Joiner
+from uttu.model import Links, Request
+from uttu.model.url import Joiner
 
 URLS = ["http://example.org/a", "http://example.org/b", "http://example.org/c"]
 JOIN = Joiner("http://example.org/x/")

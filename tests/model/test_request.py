@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft import Request
-from weft.model import Counts, Headers
+from uttu import Request
+from uttu.model import Counts, Headers
 
 
 def test_a_plain_link_costs_little_more_than_its_url() -> None:
@@ -50,3 +54,61 @@ def test_counts() -> None:
     counts = Counts(pending=1, leased=2, delayed=3, done=4, dead=5)
     assert (counts.seen, counts.work, counts.finished) == (15, 6, False)
     assert Counts(done=1).finished
+
+
+@pytest.mark.parametrize("make", [Request, Request.to, lambda url: Request(url=url)])
+def test_a_url_becomes_canonical_however_a_request_is_made(make: Callable[[str], Request]) -> None:
+    assert make("HTTP://Shop.example:80/a/../b#top").url == "http://shop.example/b"
+    with pytest.raises(ValueError, match="not an absolute"):
+        make("/b")
+
+
+def test_only_the_url_is_given_by_position() -> None:
+    assert Request("https://a.example/", depth=2) == Request(url="https://a.example/", depth=2)
+    with pytest.raises(TypeError):
+        Request("https://a.example/", "handler")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="callback"):
+        Request("https://a.example/", callback=print)  # type: ignore[call-arg]
+
+
+def test_a_copy_with_other_values() -> None:
+    request = Request("https://a.example/", depth=2, meta={"n": 1})
+    assert request.replace(priority=5) == Request("https://a.example/", depth=2, meta={"n": 1}, priority=5)
+    assert request.replace(url="HTTPS://B.example").url == "https://b.example/"
+    with pytest.raises(ValueError, match="not an absolute"):
+        request.replace(url="b")
+    with pytest.raises(TypeError):
+        request.replace(nosuch=1)
+
+
+def test_a_copy_of_any_kind_is_the_same() -> None:
+    request = Request("https://a.example/", depth=2)
+    assert pickle.loads(pickle.dumps(request)) == copy.deepcopy(request) == Request.from_record(request.record())
+
+
+class Text(str):
+    """As lxml's strings."""
+
+    __slots__ = ("parent",)
+
+    def __str__(self) -> str:
+        raise AssertionError("the base's own text is stored")
+
+
+class Number(int):
+    pass
+
+
+def test_values_of_subclasses_are_stored_as_their_base() -> None:
+    request = Request(
+        Text("https://a.example/"), meta={Text("a"): [Text("b"), Number(3)]}, headers={"X": Text("c")}, salt=Text("d")
+    )
+    read = Request.from_record(request.record())
+    assert (read.url, read.meta, read.headers, read.salt) == (
+        "https://a.example/",
+        {"a": ["b", 3]},
+        {"X": "c"},
+        "d",
+    )
+    with pytest.raises(TypeError, match="object"):
+        Request("https://a.example/", meta={"a": object()}).record()

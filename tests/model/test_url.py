@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from weft.model.url import Joiner, canonical, fingerprint, host_of, hostname_of, origin_of
+from uttu.model.url import Joiner, canonical, fingerprint, host_of, hostname_of, origin_of
 
 BASES = [
     "http://example.org/",

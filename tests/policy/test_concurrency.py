@@ -5,81 +5,87 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.policy.concurrency import FLOOR, REST, STEP, WINDOW, Gauge
+from uttu.policy.concurrency import FLOOR, REST, STEP, WINDOW, ConcurrencyController
 
 
-def window(gauge: Gauge, *, failed: float = 0.0, busy: bool = True, lag: float = 0.0) -> int:
+def window(controller: ConcurrencyController, *, failed: float = 0.0, busy: bool = True, lag: float = 0.0) -> int:
     """One full round of results; returns the new limit."""
-    done = gauge.limit
-    gauge.observe(done, int(done * failed), busy, lag)
-    return gauge.limit
+    done = controller.limit
+    controller.observe(done, int(done * failed), busy, lag)
+    return controller.limit
 
 
 def test_it_doubles_while_every_slot_is_used() -> None:
-    gauge = Gauge(200)
-    assert [gauge.limit, window(gauge), window(gauge), window(gauge), window(gauge)] == [16, 32, 64, 128, 200]
+    controller = ConcurrencyController(200)
+    assert [controller.limit, window(controller), window(controller), window(controller), window(controller)] == [
+        16,
+        32,
+        64,
+        128,
+        200,
+    ]
 
 
 def test_it_stays_when_slots_are_idle() -> None:
-    gauge = Gauge(200)
-    assert window(gauge, busy=False) == 16
+    controller = ConcurrencyController(200)
+    assert window(controller, busy=False) == 16
 
 
 def test_it_waits_for_results_before_it_grows() -> None:
-    gauge = Gauge(200)
+    controller = ConcurrencyController(200)
     for _ in range(3):
-        gauge.observe(5, 0, True, 0.0)
-    assert gauge.limit == 16
-    gauge.observe(5, 0, True, 0.0)
-    assert gauge.limit == 32
+        controller.observe(5, 0, True, 0.0)
+    assert controller.limit == 16
+    controller.observe(5, 0, True, 0.0)
+    assert controller.limit == 32
 
 
 def test_slow_hosts_are_judged_by_time() -> None:
-    gauge = Gauge(200)
+    controller = ConcurrencyController(200)
     for _ in range(WINDOW):
-        gauge.observe(0, 0, True, 0.0)
-    assert gauge.limit == 16, "no result, no evidence"
+        controller.observe(0, 0, True, 0.0)
+    assert controller.limit == 16, "no result, no evidence"
     for _ in range(WINDOW):
-        gauge.observe(1, 0, True, 0.0)
-    assert gauge.limit == 32
+        controller.observe(1, 0, True, 0.0)
+    assert controller.limit == 32
 
 
 def test_failures_take_off_a_third_and_growth_is_slow_from_then_on() -> None:
-    gauge = Gauge(200, start=100)
-    assert window(gauge, failed=0.2) == 70
-    assert window(gauge) == 70 + STEP
-    assert window(gauge, failed=0.05) == 70 + 2 * STEP, "a few failures are normal"
+    controller = ConcurrencyController(200, start=100)
+    assert window(controller, failed=0.2) == 70
+    assert window(controller) == 70 + STEP
+    assert window(controller, failed=0.05) == 70 + 2 * STEP, "a few failures are normal"
 
 
 def test_one_failure_is_not_a_trend() -> None:
-    gauge = Gauge(200, start=4)
-    gauge.observe(4, 1, True, 0.0)
-    assert gauge.limit == 8
+    controller = ConcurrencyController(200, start=4)
+    controller.observe(4, 1, True, 0.0)
+    assert controller.limit == 8
 
 
 def test_lag_acts_at_once_then_rests() -> None:
-    gauge = Gauge(200, start=100)
-    gauge.observe(0, 0, True, 0.5)
-    assert gauge.limit == 70
+    controller = ConcurrencyController(200, start=100)
+    controller.observe(0, 0, True, 0.5)
+    assert controller.limit == 70
     for _ in range(REST - 1):
-        gauge.observe(0, 0, True, 0.5)
-    assert gauge.limit == 70
-    gauge.observe(0, 0, True, 0.5)
-    assert gauge.limit == 49
+        controller.observe(0, 0, True, 0.5)
+    assert controller.limit == 70
+    controller.observe(0, 0, True, 0.5)
+    assert controller.limit == 49
 
 
 def test_a_little_lag_stops_the_growth() -> None:
-    gauge = Gauge(200)
-    assert window(gauge, lag=0.06) == 16
-    assert window(gauge, lag=0.01) == 32
+    controller = ConcurrencyController(200)
+    assert window(controller, lag=0.06) == 16
+    assert window(controller, lag=0.01) == 32
 
 
 def test_small_ceilings() -> None:
-    assert Gauge(2).limit == 2
-    gauge = Gauge(2)
-    window(gauge, lag=1.0)
-    assert gauge.limit == 2
-    assert Gauge(0).limit == 1
+    assert ConcurrencyController(2).limit == 2
+    controller = ConcurrencyController(2)
+    window(controller, lag=1.0)
+    assert controller.limit == 2
+    assert ConcurrencyController(0).limit == 1
 
 
 observations = st.tuples(st.integers(0, 2000), st.integers(0, 2000), st.booleans(), st.floats(0, 10))
@@ -87,21 +93,21 @@ observations = st.tuples(st.integers(0, 2000), st.integers(0, 2000), st.booleans
 
 @given(st.integers(1, 1000), st.integers(0, 1000), st.lists(observations, max_size=200))
 def test_it_stays_in_bounds(ceiling: int, start: int, seen: list[tuple[int, int, bool, float]]) -> None:
-    gauge = Gauge(ceiling, start=start)
+    controller = ConcurrencyController(ceiling, start=start)
     for done, failed, busy, lag in seen:
-        before = gauge.limit
-        gauge.observe(done, failed, busy, lag)
-        assert min(FLOOR, ceiling) <= gauge.limit <= ceiling
-        assert gauge.limit <= 2 * before
-        assert gauge.limit >= int(before * 0.7)
+        before = controller.limit
+        controller.observe(done, failed, busy, lag)
+        assert min(FLOOR, ceiling) <= controller.limit <= ceiling
+        assert controller.limit <= 2 * before
+        assert controller.limit >= int(before * 0.7)
 
 
 @given(st.integers(8, 500), st.floats(0.2, 1.0))
 def test_under_lasting_strain_it_comes_down_to_the_floor_and_recovers(ceiling: int, share: float) -> None:
-    gauge = Gauge(ceiling)
+    controller = ConcurrencyController(ceiling)
     for _ in range(100):
-        gauge.observe(100, int(100 * share), True, 0.0)
-    assert gauge.limit == FLOOR
+        controller.observe(100, int(100 * share), True, 0.0)
+    assert controller.limit == FLOOR
     for _ in range(ceiling):
-        window(gauge)
-    assert gauge.limit == ceiling
+        window(controller)
+    assert controller.limit == ceiling

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -9,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.errors import BadResponse, FetchError, NetworkError, TLSError, TooLarge, TooSlow, UnknownHost
-from weft.policy.retry import (
+from uttu.errors import BadResponse, FetchError, NetworkError, TLSError, TooLarge, TooSlow, UnknownHost
+from uttu.policy.retry import (
     MAX_RETRY_AFTER,
     SERVER,
     THROTTLED,
@@ -20,6 +21,7 @@ from weft.policy.retry import (
     decide_error,
     decide_robots,
     decide_status,
+    format_seconds,
     parse_retry_after,
 )
 
@@ -78,7 +80,8 @@ def test_a_throttling_host_is_left_alone_and_its_page_has_more_tries(status: int
 
 def test_retry_after_is_obeyed_and_bounded() -> None:
     assert decide_status(POLICY, 1, 429, 30.0, 0.5) == Verdict(retry=True, after=30.0, hold=30.0)
-    assert decide_status(POLICY, 1, 503, 1e9, 0.5) == Verdict(retry=True, after=MAX_RETRY_AFTER, hold=MAX_RETRY_AFTER)
+    longest = Verdict(retry=True, after=MAX_RETRY_AFTER, hold=MAX_RETRY_AFTER)
+    assert decide_status(POLICY, 1, 503, MAX_RETRY_AFTER, 0.5) == longest
     assert decide_status(POLICY, 1, 429, 0.0, 0.5) == Verdict(retry=True, after=1.0, hold=1.0)
     assert decide_status(POLICY, 1, 500, 7.0, 0.5) == Verdict(retry=True, after=7.0)
 
@@ -110,6 +113,7 @@ def test_every_verdict_is_bounded_and_tries_end(
         return
     assert 0 <= verdict.after <= max(policy.cap, MAX_RETRY_AFTER)
     assert 0 <= verdict.hold <= max(policy.cap, MAX_RETRY_AFTER)
+    assert not (verdict.retry and retry_after is not None and retry_after > MAX_RETRY_AFTER)
     assert not (verdict.retry and attempt > 3 * policy.retries)
 
 
@@ -157,16 +161,19 @@ def test_a_site_is_closed_as_long_as_its_robots_txt_is_tried_and_no_longer(
         (" 5 ", 5.0),
         ("0", 0.0),
         ("1.5", 1.5),
-        ("99999", MAX_RETRY_AFTER),
+        ("31536000", 365 * 86400.0),
         ("Wed, 19 Aug 2026 12:01:00 GMT", 60.0),
         ("Wednesday, 19-Aug-26 12:01:00 GMT", 60.0),
         ("Wed Aug 19 12:01:00 2026", 60.0),
         ("Wed, 19 Aug 2026 14:01:00 +0200", 60.0),
-        ("Wed, 19 Aug 2099 12:01:00 GMT", MAX_RETRY_AFTER),
+        ("Thu, 19 Aug 2027 12:00:00 GMT", 365 * 86400.0),
         ("Wed, 19 Aug 2026 11:59:59 GMT", None),
         ("-5", None),
         ("soon", None),
-        ("9" * 5000, None),
+        ("9" * 5000, math.inf),
+        ("1e9", None),
+        ("inf", None),
+        ("nan", None),
         ("", None),
         (None, None),
         ("Wed, 99 Zzz 2026 12:01:00 GMT", None),
@@ -184,7 +191,38 @@ def test_a_clock_without_a_zone_is_read_as_utc() -> None:
 @given(st.text() | st.from_regex(r"\w{3}, \d{1,3} \w{3} \d{1,5} \d\d?:\d\d?:\d\d? [-+\w]{0,8}"))
 def test_no_header_raises(value: str) -> None:
     seconds = parse_retry_after(value, NOW)
-    assert seconds is None or 0 <= seconds <= MAX_RETRY_AFTER
+    assert seconds is None or seconds >= 0
+
+
+@pytest.mark.parametrize("status", sorted(THROTTLED | SERVER))
+@pytest.mark.parametrize("retry_after", [MAX_RETRY_AFTER + 1, 365 * 86400.0, math.inf])
+def test_a_host_that_asks_for_too_much_time(status: int, retry_after: float) -> None:
+    verdict = decide_status(POLICY, 1, status, retry_after, 0.0)
+    assert verdict == Verdict(retry=False, too_long=retry_after, closed=status in THROTTLED)
+    robots = decide_robots(1, status, retry_after, 0.0)
+    assert robots == Verdict(retry=False, too_long=retry_after)
+
+
+def test_the_bound_is_a_setting() -> None:
+    policy = RetryPolicy(longest=10.0)
+    assert decide_status(policy, 1, 429, 10.0, 0.0) == Verdict(retry=True, after=10.0, hold=10.0)
+    assert decide_status(policy, 1, 429, 10.1, 0.0) == Verdict(retry=False, too_long=10.1, closed=True)
+    assert decide_robots(1, 429, 10.1, 0.0, 10.0) == Verdict(retry=False, too_long=10.1)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (365 * 86400.0, "365 days"),
+        (7200.0, "2 hours"),
+        (3700.0, "62 minutes"),
+        (90.0, "90 seconds"),
+        (1.5, "1.5 seconds"),
+        (math.inf, "an endless time"),
+    ],
+)
+def test_time_spans_in_words(seconds: float, words: str) -> None:
+    assert format_seconds(seconds) == words
 
 
 @given(st.integers(0, 3600))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from protego import Protego
 
-from weft.policy.robots import ALLOW_ALL, MAX_BYTES, Robots, dump, judge, load, parse, product_token
+from uttu.policy.robots import ALLOW_ALL, MAX_BYTES, Robots, classify_status, dump, load, parse, product_token
 
-AGENT = "Weft/0.1 (web crawler)"
+AGENT = "Uttu/0.1 (web crawler)"
 HOST = "https://example.com"
 
 
@@ -22,10 +24,10 @@ def allowed(robots: str | bytes | Robots, path: str, agent: str = AGENT) -> bool
 @pytest.mark.parametrize(
     ("agent", "token"),
     [
-        (AGENT, "weft"),
-        ("Weft", "weft"),
+        (AGENT, "uttu"),
+        ("Uttu", "uttu"),
         ("my-bot_2.0", "my-bot_2.0"),
-        ("Mozilla/5.0 (compatible; Weft/0.1; +https://example.com)", "weft"),
+        ("Mozilla/5.0 (compatible; Uttu/0.1; +https://example.com)", "uttu"),
         ("Mozilla/5.0 (X11; Linux x86_64)", "mozilla"),
         ("", ""),
         ("(odd)", ""),
@@ -43,33 +45,33 @@ def test_rules_for_everyone_hold_for_us() -> None:
 
 
 def test_our_own_group_replaces_the_one_for_everyone() -> None:
-    text = "User-agent: *\nDisallow: /\n\nUser-agent: WEFT\nDisallow: /b\n"
+    text = "User-agent: *\nDisallow: /\n\nUser-agent: UTTU\nDisallow: /b\n"
     assert allowed(text, "/a")
     assert not allowed(text, "/b")
     assert not allowed(text, "/a", "OtherBot/1.0")
 
 
 def test_our_own_group_with_nothing_in_it_allows_everything() -> None:
-    assert allowed("User-agent: *\nDisallow: /\n\nUser-agent: weft\nDisallow:\n", "/a")
+    assert allowed("User-agent: *\nDisallow: /\n\nUser-agent: uttu\nDisallow:\n", "/a")
 
 
 def test_groups_of_one_name_are_one_group() -> None:
-    text = "User-agent: weft\nDisallow: /a\n\nUser-agent: x\nDisallow: /b\n\nUser-agent: weft\nDisallow: /c\n"
+    text = "User-agent: uttu\nDisallow: /a\n\nUser-agent: x\nDisallow: /b\n\nUser-agent: uttu\nDisallow: /c\n"
     assert [allowed(text, path) for path in ("/a", "/b", "/c")] == [False, True, False]
 
 
-@pytest.mark.parametrize("name", ["we", "weftish", "w", "eft", "web crawler", "0.1"])
+@pytest.mark.parametrize("name", ["we", "uttuish", "w", "eft", "web crawler", "0.1"])
 def test_a_name_that_is_only_similar_is_not_ours(name: str) -> None:
     assert allowed(f"User-agent: {name}\nDisallow: /\n", "/a")
 
 
-@pytest.mark.parametrize("name", ["weft", "Weft/0.1", "weft/2", "weft*", "WEFT # us", "x\nUser-agent: weft"])
+@pytest.mark.parametrize("name", ["uttu", "Uttu/0.1", "uttu/2", "uttu*", "UTTU # us", "x\nUser-agent: uttu"])
 def test_ways_to_write_our_name(name: str) -> None:
     assert not allowed(f"User-agent: {name}\nDisallow: /\n", "/a")
 
 
 def test_unknown_lines_and_sitemaps_do_not_end_a_group() -> None:
-    text = "User-agent: a\nColour: green\nSitemap: /s.xml\nUser-agent: weft\nFoo: bar\n\nDisallow: /x\n"
+    text = "User-agent: a\nColour: green\nSitemap: /s.xml\nUser-agent: uttu\nFoo: bar\n\nDisallow: /x\n"
     assert not allowed(text, "/x")
     assert not allowed(text, "/x", "a")
 
@@ -109,7 +111,8 @@ def test_careless_writing_is_understood(line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "delay"), [("2.5", 2.5), ("0", None), ("-1", None), ("nan", None), ("inf", None), ("x", None)]
+    ("value", "delay"),
+    [("2.5", 2.5), ("0", None), ("-1", None), ("nan", None), ("inf", inf), ("1e309", inf), ("x", None)],
 )
 def test_crawl_delay(value: str, delay: float | None) -> None:
     assert parse(f"User-agent: *\nCrawl-delay: {value}\n".encode()).crawl_delay(AGENT) == delay
@@ -167,7 +170,7 @@ def test_dump_and_load() -> None:
     ],
 )
 def test_what_an_answer_means(status: int, verdict: str) -> None:
-    assert judge(status) == verdict
+    assert classify_status(status) == verdict
 
 
 LINES = st.one_of(
@@ -175,7 +178,7 @@ LINES = st.one_of(
         "{}{}{}".format,
         st.sampled_from(["User-agent", "Disallow", "allow", "Crawl-delay", "Sitemap", "Request-rate", "x", "disallow"]),
         st.sampled_from([": ", ":", " ", ""]),
-        st.one_of(st.sampled_from(["*", "weft", "/", "/*$", "/%", "%zz", "$", "1e999", "\x00"]), st.text(max_size=20)),
+        st.one_of(st.sampled_from(["*", "uttu", "/", "/*$", "/%", "%zz", "$", "1e999", "\x00"]), st.text(max_size=20)),
     ),
     st.text(max_size=30),
 )

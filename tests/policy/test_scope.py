@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from weft.model.url import canonical
-from weft.policy import scope
-from weft.policy.scope import Scope, is_private_address, is_private_host
+from uttu.model.url import canonical
+from uttu.policy import scope
+from uttu.policy.scope import Scope, is_private_address, is_private_host
 
 
 def test_without_limits_the_whole_web_is_in_scope() -> None:
@@ -62,14 +62,53 @@ def test_odd_domains() -> None:
 
 
 PRIVATE = [
-    "localhost", "app.localhost", "printer.local", "metadata.google.internal", "router", "nas.lan", "x.home.arpa",
-    "127.0.0.1", "127.9.9.9", "10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "169.254.169.254",
-    "100.64.0.1", "100.127.255.255", "0.0.0.0", "255.255.255.255", "224.0.0.1", "240.0.0.1", "192.0.2.1",
-    "198.18.0.1", "[::1]", "[::]", "[fe80::1]", "[fc00::1]", "[fd12::1]", "[ff02::1]", "[fec0::1]", "[2001:db8::1]",
-    "[::ffff:127.0.0.1]", "[::ffff:10.0.0.1]", "[::127.0.0.1]", "[64:ff9b::10.0.0.1]", "[2002:7f00:1::]",
-    "[2001:0:1::1]", "localhost.", "127.1", "0x7f.0.0.1", "2130706433", "0177.0.0.1", "LOCALHOST", "127.0.0.1.",
-    "１２７.0.0.1", "%31%32%37.0.0.1", "user:pw@127.0.0.1",
-]  # fmt: skip
+    "localhost",
+    "app.localhost",
+    "printer.local",
+    "metadata.google.internal",
+    "router",
+    "nas.lan",
+    "x.home.arpa",
+    "127.0.0.1",
+    "127.9.9.9",
+    "10.0.0.1",
+    "172.16.0.1",
+    "172.31.255.255",
+    "192.168.1.1",
+    "169.254.169.254",
+    "100.64.0.1",
+    "100.127.255.255",
+    "0.0.0.0",
+    "255.255.255.255",
+    "224.0.0.1",
+    "240.0.0.1",
+    "192.0.2.1",
+    "198.18.0.1",
+    "[::1]",
+    "[::]",
+    "[fe80::1]",
+    "[fc00::1]",
+    "[fd12::1]",
+    "[ff02::1]",
+    "[fec0::1]",
+    "[2001:db8::1]",
+    "[::ffff:127.0.0.1]",
+    "[::ffff:10.0.0.1]",
+    "[::127.0.0.1]",
+    "[64:ff9b::10.0.0.1]",
+    "[2002:7f00:1::]",
+    "[2001:0:1::1]",
+    "localhost.",
+    "127.1",
+    "0x7f.0.0.1",
+    "2130706433",
+    "0177.0.0.1",
+    "LOCALHOST",
+    "127.0.0.1.",
+    "１２７.0.0.1",
+    "%31%32%37.0.0.1",
+    "user:pw@127.0.0.1",
+]
 
 
 @pytest.mark.parametrize("host", PRIVATE)
@@ -87,9 +126,20 @@ def test_private_hosts_are_not_followed(host: str) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["8.8.8.8", "172.32.0.1", "100.128.0.1", "[2606:4700::1111]", "[::ffff:8.8.8.8]", "[64:ff9b::8.8.8.8]",
-     "example.com", "localhost.example.com", "internal.example.com", "mylocal.host", "10.example.com"],
-)  # fmt: skip
+    [
+        "8.8.8.8",
+        "172.32.0.1",
+        "100.128.0.1",
+        "[2606:4700::1111]",
+        "[::ffff:8.8.8.8]",
+        "[64:ff9b::8.8.8.8]",
+        "example.com",
+        "localhost.example.com",
+        "internal.example.com",
+        "mylocal.host",
+        "10.example.com",
+    ],
+)
 def test_public_hosts_are(host: str) -> None:
     assert Scope().refuse(canonical(f"http://{host}/"), 0) is None
 
@@ -157,11 +207,23 @@ def spellings(number: int) -> list[str]:
     encoded = "".join(f"%{ord(character):02x}" for character in f"{a}.{b}.{c}.{d}")
     v6 = IPv6Address(0xFFFF_0000_0000 | number)
     return [
-        f"{a}.{b}.{c}.{d}", f"{a}.{b}.{c}.{d}.", f"{number}", hex(number), hex(number).upper(), f"0{number:o}",
-        f"{a}.{number & 0xFFFFFF}", f"{a}.{b}.{number & 0xFFFF}", f"{a:#x}.{b:#x}.{c:#x}.{d:#x}",
-        f"0{a:o}.0{b:o}.0{c:o}.0{d:o}", f"{a:#x}.{b}.0{c:o}.{d}", encoded,
-        f"[::ffff:{a}.{b}.{c}.{d}]", f"[{v6.compressed}]", f"[{v6.exploded}]", f"[64:ff9b::{a}.{b}.{c}.{d}]",
-    ]  # fmt: skip
+        f"{a}.{b}.{c}.{d}",
+        f"{a}.{b}.{c}.{d}.",
+        f"{number}",
+        hex(number),
+        hex(number).upper(),
+        f"0{number:o}",
+        f"{a}.{number & 0xFFFFFF}",
+        f"{a}.{b}.{number & 0xFFFF}",
+        f"{a:#x}.{b:#x}.{c:#x}.{d:#x}",
+        f"0{a:o}.0{b:o}.0{c:o}.0{d:o}",
+        f"{a:#x}.{b}.0{c:o}.{d}",
+        encoded,
+        f"[::ffff:{a}.{b}.{c}.{d}]",
+        f"[{v6.compressed}]",
+        f"[{v6.exploded}]",
+        f"[64:ff9b::{a}.{b}.{c}.{d}]",
+    ]
 
 
 @given(private_v4, st.sampled_from(["http", "https", "HTTP"]), st.sampled_from(["", ":80", ":8443"]))

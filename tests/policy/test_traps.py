@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.policy import traps
-from weft.policy.traps import MAX_OLD_DATES, MAX_SESSIONS, Traps, shape
+from uttu.policy import traps
+from uttu.policy.traps import MAX_OLD_DATES, MAX_SESSIONS, Traps, shape
 
 TODAY = date(2026, 8, 19)
 SITE = "https://example.com"

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from weft.errors import SinkError
-from weft.frontier.base import StoredItem
-from weft.sinks.base import Restart, Sink
-from weft.sinks.csv import Csv
-from weft.testing.sink_contract import Row, SinkContract
+from uttu.errors import SinkError
+from uttu.frontier.base import StoredItem
+from uttu.sinks.base import Restart, Sink
+from uttu.sinks.csv import Csv
+from uttu.testing.contracts.sinks import Row, SinkContract
 
 
 def items(*values: Any) -> list[StoredItem]:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from weft.errors import SinkError
-from weft.frontier.base import StoredItem
-from weft.sinks.base import Sink
-from weft.sinks.json import Json
-from weft.testing.sink_contract import Row, SinkContract
+from uttu.errors import SinkError
+from uttu.frontier.base import StoredItem
+from uttu.sinks.base import Sink
+from uttu.sinks.json import Json
+from uttu.testing.contracts.sinks import Row, SinkContract
 
 
 class TestJson(SinkContract):

@@ -20,13 +20,13 @@ TOTAL = 3000
 DRAIN = """
 import asyncio, os, sys
 import msgspec
-from weft.engine import drain, line
-from weft.frontier.base import Cursor, StoredItem
-from weft.sinks.select import sink_for
+from uttu.engine import exporter, sink_writer
+from uttu.frontier.base import Cursor, StoredItem, Trimmed
+from uttu.runtime.registry import create_sink
 
 target, cursor_file, total = sys.argv[1], sys.argv[2], int(sys.argv[3])
-line.BATCH_ITEMS = 20
-drain.INTERVAL_SECONDS = 0.001
+sink_writer.BATCH_ITEMS = 20
+exporter.INTERVAL_SECONDS = 0.001
 
 class Outbox:
     async def items(self, after, limit):
@@ -45,6 +45,12 @@ class Outbox:
         os.replace(cursor_file + ".new", cursor_file)
         return True
 
+    async def trimmed(self):
+        return Trimmed()
+
+    async def trim(self, sinks, keep):
+        return False
+
     async def claim(self, role, owner, seconds):
         return True
 
@@ -52,7 +58,7 @@ class Outbox:
         pass
 
 async def main():
-    moving = drain.Drain(Outbox(), [sink_for(target)], Outbox(), "me")
+    moving = exporter.Exporter(Outbox(), [create_sink(target, "crawl")], Outbox(), "me")
     await moving.open()
     print("open", flush=True)
     stop = asyncio.Event()

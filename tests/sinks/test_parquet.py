@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from weft.errors import SinkError
-from weft.frontier.base import StoredItem
-from weft.sinks import parquet
-from weft.sinks.base import Sink
-from weft.sinks.parquet import Parquet
-from weft.testing.sink_contract import Row, SinkContract
+from uttu.errors import SinkError
+from uttu.frontier.base import StoredItem
+from uttu.sinks import parquet
+from uttu.sinks.base import Sink
+from uttu.sinks.parquet import Parquet
+from uttu.testing.contracts.sinks import Row, SinkContract
 
 pq: Any = pytest.importorskip("pyarrow.parquet")
 
@@ -163,5 +163,5 @@ def test_keys_that_hold_data_are_refused(tmp_path: Path) -> None:
 
 def test_without_pyarrow_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(SinkError, match=r"pip install 'weft\[parquet\]'"):
+    with pytest.raises(SinkError, match=r"pip install 'uttu\[parquet\]'"):
         Parquet(tmp_path / "out.parquet")

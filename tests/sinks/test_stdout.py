@@ -8,9 +8,9 @@ import textwrap
 
 SCRIPT = """
     import sys
-    from weft.errors import SinkError
-    from weft.frontier.base import StoredItem
-    from weft.sinks.stdout import Stdout
+    from uttu.errors import SinkError
+    from uttu.frontier.base import StoredItem
+    from uttu.sinks.json import Stdout
 
     sink = Stdout()
     sink.open(b"")

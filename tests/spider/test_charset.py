@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from weft.spider.charset import decode, encoding_of, is_utf8
+from uttu.spider.charset import LATE_META, decode, encoding_of, find_encoding, is_utf8
 
 HTML = "text/html"
 
@@ -17,7 +19,7 @@ HTML = "text/html"
         ("latin1", "windows-1252"),
         ("ISO-8859-1", "windows-1252"),
         ("us-ascii", "windows-1252"),
-        ("x-user-defined", "windows-1252"),
+        ("x-user-defined", "x-user-defined"),
         ("iso-8859-9", "windows-1254"),
         ("iso8859-2", "iso-8859-2"),
         ("iso88595", "iso-8859-5"),
@@ -30,7 +32,11 @@ HTML = "text/html"
         ("big5-hkscs", "big5"),
         ("unicode", "utf-16le"),
         ("utf-7", ""),
-        ("iso-2022-kr", ""),
+        ("iso-2022-kr", "replacement"),
+        ("hz-gb-2312", "replacement"),
+        ("iso-8859-16", "iso-8859-16"),
+        ("iso8859-16", ""),
+        ("koi8-ru", "koi8-u"),
         ("no such thing", ""),
         ("", ""),
     ],
@@ -103,7 +109,7 @@ def test_decode(body: bytes, content_type: str | None, expected: tuple[str, str]
         (b"<p =><meta =charset=big5 charset=koi8-r>", "koi8-r"),
         (b"<meta charset='koi8-r", "koi8-r"),
         (b" " * 990 + b"<meta charset=koi8-r>", "koi8-r"),
-        (b" " * 1010 + b"<meta charset=koi8-r>", "utf-8"),
+        *((b" " * (1024 - cut) + b"<meta charset=iso-8859-15>", "iso-8859-15") for cut in range(1, 27)),
         (b"<?xml version='1.0' encoding='koi8-r'?><html>", "koi8-r"),
         (b"<?xml version='1.0' encoding='big5'?><meta charset=koi8-r>", "koi8-r"),
         ("<?xml version='1.0'?><p>".encode("utf-16-le"), "utf-16le"),
@@ -114,6 +120,50 @@ def test_what_html_says_of_itself(head: bytes, encoding: str) -> None:
     assert decode(head, HTML)[1] == encoding
     assert decode(head, None)[1] == encoding
     assert is_utf8(head, HTML) == (encoding == "utf-8")
+
+
+@pytest.mark.parametrize("before", [b" " * 2000, b" " * 1000, b"<p>x</p>" * 20_000, b"<!--" + b"x" * 5000 + b"-->"])
+@pytest.mark.parametrize(
+    ("late", "encoding"),
+    [
+        (b"<meta charset=koi8-r>", "koi8-r"),
+        (b"<MeTa ChArSeT = 'KOI8-R'>", "koi8-r"),
+        (b"<meta http-equiv=content-type content='text/html; charset=koi8-r'>", "koi8-r"),
+        (b"<body><div><meta charset=koi8-r>", "koi8-r"),
+        (b"<script>'charset'</script><script src=x charset=big5></script><meta charset=koi8-r>", "koi8-r"),
+        (b"<meta charset=nonsense><meta charset=koi8-r><meta charset=big5>", "koi8-r"),
+        (b"<!-- <meta charset=koi8-r> -->", "utf-8"),
+        (b"<script>x = '<meta charset=koi8-r>'</script>", "utf-8"),
+        (b"<SCRIPT>x = '<meta charset=koi8-r>'", "utf-8"),
+        (b"<style><meta charset=koi8-r></style><title><meta charset=big5></title>", "utf-8"),
+        (b"<textarea><meta charset=koi8-r></textarea>", "utf-8"),
+        (b"<noscript><meta charset=koi8-r></noscript>", "utf-8"),
+        (b"<a title='<meta charset=koi8-r>'>", "utf-8"),
+        (b"<meta charset=utf-16>", "utf-8"),
+    ],
+)
+def test_a_late_meta_counts_as_in_browsers(before: bytes, late: bytes, encoding: str) -> None:
+    body = b"<html><head>" + before + late + b"</head>\xd0\x9f"
+    assert decode(body, HTML) == (body.decode(encoding), encoding)
+    assert find_encoding(body, HTML) == encoding
+    assert decode(body, "text/html; charset=utf-8")[1] == "utf-8"
+    assert decode(b"<meta charset=utf-8>" + body, HTML)[1] == "utf-8"
+
+
+def test_a_meta_is_looked_for_up_to_a_bound() -> None:
+    body = b" " * LATE_META + b"<meta charset=koi8-r>"
+    assert decode(body, HTML)[1] == "utf-8"
+    assert decode(body[100:], HTML)[1] == "koi8-r"
+
+
+@pytest.mark.parametrize("unit", [b"<meta charset", b"<!--", b"<script>charset", b"<a charset=x ", b"<a 'charset"])
+def test_looking_for_a_meta_takes_linear_time(unit: bytes) -> None:
+    spent = []
+    for size in (20_000, 160_000):
+        began = time.process_time()
+        find_encoding(unit * (size // len(unit)) + b"charset", HTML)
+        spent.append(time.process_time() - began)
+    assert spent[1] < 0.05 + 32 * spent[0]
 
 
 @pytest.mark.parametrize("kind", ["text/xml", "application/xml", "application/rss+xml; x=y", "APPLICATION/ATOM+XML"])
@@ -141,6 +191,7 @@ def test_nothing_raises_and_both_agree(body: bytes, content_type: str | None) ->
     text, encoding = decode(body, content_type)
     assert isinstance(text, str)
     assert is_utf8(body, content_type) == (encoding == "utf-8")
+    assert find_encoding(body, content_type) == encoding
 
 
 @given(st.text())

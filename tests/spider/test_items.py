@@ -13,8 +13,9 @@ import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lxml import etree
 
-from weft.spider.items import encode
+from uttu.spider.items import encode
 
 Record = Mapping[str, Any]
 
@@ -139,3 +140,34 @@ def test_the_items_themselves_stay_as_they_are() -> None:
     outer = Outer(Inner(1))
     assert encode(outer) == b'{"inner":{"n":1}}'
     assert isinstance(outer.inner, Inner)
+
+
+class Text(str):
+    """As lxml's strings."""
+
+    __slots__ = ("parent",)
+
+
+class Number(int):
+    pass
+
+
+class Fraction(float):
+    pass
+
+
+class Raw(bytes):
+    pass
+
+
+def test_values_of_subclasses_are_stored_as_their_base() -> None:
+    item = {Text("a"): Text("é"), "n": [Number(3), Fraction(0.5)], "raw": Raw(b"x"), 2: {"deep": Text("b")}}
+    assert encode(item) == encode({"a": "é", "n": [3, 0.5], "raw": b"x", 2: {"deep": "b"}})
+    assert encode(make("attrs", {"ax": Text("c")})) == b'{"ax":"c"}'
+
+
+def test_the_strings_of_lxml() -> None:
+    found: Any = etree.fromstring("<a><b>one</b></a>").xpath("b/text()")
+    (text,) = found
+    assert type(text) is not str
+    assert encode({"text": text}) == b'{"text":"one"}'

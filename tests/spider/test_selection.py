@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from weft.spider.query import Query, parse
-from weft.testing.pages import page_of
+from uttu.spider.document import Document, ElementSelection
+from uttu.spider.query import Query, parse
+from uttu.testing.pages import page_of
 
 HTML = """
 <html><head><title>Shop</title></head><body>
@@ -63,7 +64,7 @@ def test_iteration_and_nesting() -> None:
 def test_query_lists() -> None:
     page = page_of(HTML)
     assert page.css("title::text, h2::text").getall() == ["Shop", "One ", " tail", "Two"]
-    assert page.css("a::attr(href), title::text").getall() == ["/1", "/2", "Shop"]
+    assert page.css("a::attr(href), title::text").getall() == ["Shop", "/1", "/2"]
 
 
 def test_regular_expressions() -> None:
@@ -129,3 +130,86 @@ def test_elements_by_their_name_are_those_that_the_selector_finds(html: str) -> 
         assert page.css(name).get() == page.css(f":is({name})").get()
         for part in page.css("svg, div, html"):
             assert part.css(name).getall() == part.css(f":is({name})").getall()
+
+
+DEEP = "<div>" * 200 + "x" * 500_000
+
+
+@pytest.mark.parametrize("content_type", ["text/html", "text/xml"])
+def test_elements_in_one_another_give_a_bounded_amount(content_type: str) -> None:
+    # 200 times 500 KB are 100 MB, more than 32 MB and 6 times the page.
+    with pytest.raises(ValueError, match="More HTML and text was asked of this page"):
+        page_of(DEEP, content_type=content_type).css("div").getall()
+    with pytest.raises(ValueError, match="More HTML and text was asked of this page"):
+        [each.text for each in page_of(DEEP, content_type=content_type).css("div")]
+    with pytest.raises(ValueError, match="More HTML and text was asked of this page"):
+        [each.get() for each in page_of(DEEP, content_type=content_type).css("div")]
+    # Elements side by side give what the page has; a few passes over a large page are no problem either.
+    page = page_of("<r>" + "<p>x</p>" * 50_000 + "</r>", content_type=content_type)
+    for _ in range(20):
+        assert len(page.css("p").getall()) == 50_000
+    large = page_of(f"<div>{'x' * 9_000_000}</div>", content_type=content_type)
+    for _ in range(4):
+        assert len(large.css("div").get("")) > 9_000_000
+        assert len(large.css("div").text) == 9_000_000
+
+
+@pytest.mark.parametrize("content_type", ["text/html", "text/xml"])
+def test_queries_within_queries_find_a_bounded_number(content_type: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uttu.spider.selection.MAX_MATCHES", 1000)
+    page = page_of("<div>x" * 60, content_type=content_type)
+    assert len(page.css("div")) == 60
+    with pytest.raises(ValueError, match="more than 1,000 matches"):
+        page.css("div").css("div").getall()
+    with pytest.raises(ValueError, match="more than 1,000 matches"):
+        page.css("div").css("*::text").getall()
+    with pytest.raises(ValueError, match="more than 1,000 matches"):
+        page.css("div").xpath(".//div")
+
+
+AROUND = (
+    '<div class="Outer x" id="o"><section><b>0</b>'
+    '<div class="card"><div class="x"><a>1</a></div><i><a>2</a></i></div>'
+    '<p class="card"><b><a>3</a></b><a>4</a></p></section></div>'
+)
+
+
+@pytest.mark.parametrize("doctype", ["<!doctype html>", ""])
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("div a", ".x a", "div.x a", "#o a", "i a", "i > a", ".card a", "b a, i a", "b a, .x a", "section b", "a"),
+        *(".outer a", ".OUTER a", "i, b a", "html a", r".\78 a", "p > a", "b + a", "*.x a", "[id] a", "i:not(.x) a"),
+        *("div a, :scope", ":scope > a, i a"),
+    ],
+)
+def test_what_is_around_an_element_does_not_count_within_it(query: str, doctype: str) -> None:
+    """With anchors, a search goes without the attribute that marks the element; it must find the same."""
+    page = page_of(doctype + AROUND)
+    document = page._document
+    assert isinstance(document, Document)
+    (parsed,) = parse(query)
+    for card in page.css(".card, .card i"):
+        assert isinstance(card, ElementSelection)
+        found, marked = (
+            [node.mem_id for node in document.find(each, card._nodes[0])]
+            for each in (parsed, parsed._replace(anchors=frozenset()))
+        )
+        assert found == marked
+        assert card.css(query).get() == next(iter(card.css(query).getall()), None)
+
+
+def test_anchors_of_selectors() -> None:
+    anchors = {
+        query: parse(query)[0].anchors
+        for query in ("i a", "B.x a", "b#Y > a, .z a", "[x] a", "b a, * i", "a", "i a, :scope")
+    }
+    assert anchors == {
+        "i a": {"i"},
+        "B.x a": {".x"},
+        "b#Y > a, .z a": {"#y", ".z"},
+        "[x] a": set(),
+        "b a, * i": set(),
+        "a": set(),
+        "i a, :scope": set(),
+    }

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import time
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.spider import sitemap
-from weft.spider.sitemap import Sitemap, SitemapEntry, parse_sitemap
+from uttu.spider import sitemap
+from uttu.spider.sitemap import Sitemap, SitemapEntry, parse_sitemap, read_sitemap
+from uttu.spider.spider import sitemap_handler
+from uttu.testing.pages import page_of
 
 URL = "https://example.com/maps/sitemap.xml"
 NS = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
@@ -157,12 +161,169 @@ def test_bombs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sitemap, "MAX_BYTES", 1_000_000)
     bomb = gzip.compress(b"https://example.com/a\n" + b" " * 50_000_000)
     assert pages(bomb) == ["https://example.com/a"]
-    assert len(sitemap._unpacked(bomb)) == 1_000_000
+    assert sum(map(len, sitemap._unpack(bomb))) == 1_000_000
+    assert pages(gzip.compress(bomb)) == ["https://example.com/a"]
     assert pages(gzip.compress(b"") * 100_000) == []
-    monkeypatch.setattr(sitemap, "MAX_ELEMENTS", 1000)
-    assert pages("<urlset>" + "<x/>" * 100_000 + urlset("/a")) == []
+    with monkeypatch.context() as patched:
+        patched.setattr(sitemap, "MAX_EVENTS", 1000)
+        for unit in ("<x/>", "x<!---->", "&amp;", "&#38;", "&"):
+            assert pages("<urlset><x>" + unit * 100_000 + "</x>" + urlset("/a")) == [], unit
+        assert pages("\n" * 100_000 + "https://example.com/a\n") == ["https://example.com/a"], "a slice of space"
+        assert pages("x\n" * 100_000 + "https://example.com/a\n") == []
+    with monkeypatch.context() as patched:
+        patched.setattr(sitemap, "MAX_TEXT", 10_000)
+        long = "https://example.com/" + "x" * 1000 + "/"
+        assert len(parse_sitemap(urlset(*"abcdefghijklmnopq").encode(), long).pages) == 10
     monkeypatch.setattr(sitemap, "MAX_ENTRIES", 10)
     assert len(pages("https://example.com/a\n" * 100)) == 10
+    assert len(pages(urlset(*["/a"] * 100))) == 10
+
+
+def test_long_fields_are_ignored() -> None:
+    long = "/" + "x" * sitemap.MAX_FIELD
+    assert pages(urlset(long, "/a", long[1:])) == ["https://example.com/a", f"https://example.com/maps/{long[1:]}"]
+    assert pages(f"https://example.com{long}\nhttps://example.com/a") == ["https://example.com/a"]
+    assert pages(f"{long * 9}\nhttps://example.com/a") == ["https://example.com/a"]
+
+
+@pytest.mark.parametrize(
+    ("item", "found"),
+    [
+        ("<guid>https://example.com/1</guid>", ["https://example.com/1"]),
+        ("<guid isPermaLink='true'>https://example.com/1</guid>", ["https://example.com/1"]),
+        ("<guid isPermaLink='false'>https://example.com/1</guid>", []),
+        ("<guid isPermaLink=' False '>https://example.com/1</guid>", []),
+        ("<guid>urn:uuid:60a76c80</guid>", []),
+        ("<guid>1234</guid>", []),
+        ("<guid>https://example.com/1</guid><link>https://example.com/2</link>", ["https://example.com/2"]),
+        ("<link/><guid>https://example.com/1</guid>", ["https://example.com/1"]),
+    ],
+)
+def test_items_with_only_a_guid(item: str, found: list[str]) -> None:
+    assert pages(f"<rss><channel><item><title>t</title>{item}</item></channel></rss>") == found
+
+
+@pytest.mark.parametrize(
+    ("entry", "found"),
+    [
+        ("<id>https://example.com/1</id>", ["https://example.com/1"]),
+        ("<id>urn:uuid:60a76c80</id>", []),
+        ("<id>https://example.com/1</id><link href='https://example.com/2'/>", ["https://example.com/2"]),
+    ],
+)
+def test_entries_with_only_an_id(entry: str, found: list[str]) -> None:
+    assert pages(f"<feed xmlns='http://www.w3.org/2005/Atom'><entry>{entry}</entry></feed>") == found
+
+
+def test_links_are_relative_to_xml_base() -> None:
+    feed = """<feed xml:base="https://b.example/blog/"><link href="self"/>
+        <entry><link href="1"/></entry>
+        <entry xml:base="2024/"><title xml:base="http://no.example/">t</title><link href="2"/></entry>
+        <entry><link xml:base="/x/" href="3"/></entry>
+        <entry xml:base="mailto:a"><link href="4"/></entry>
+        <item xml:base="/rss/"><link>5</link></item>
+        <entry><link href="https://c.example/6"/></entry></feed>"""
+    assert pages(feed) == [
+        "https://b.example/blog/1",
+        "https://b.example/blog/2024/2",
+        "https://b.example/x/3",
+        "https://b.example/blog/4",
+        "https://b.example/rss/5",
+        "https://c.example/6",
+    ]
+    assert pages("<rss><channel xml:base='/x/'/><item><link>1</link></item></rss>") == ["https://example.com/maps/1"]
+
+
+@pytest.mark.parametrize("size", [7, 11, 50])
+def test_slices_may_end_anywhere(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "https://example.com/a\r\nhttps://example.com/é\nhttps://example.com/c"
+    xml = '<?xml version="1.0"?>' + urlset(
+        "/a?x=1&y=2&amp;z=3",
+        "<![CDATA[/b?x=1&y=]]&gt;2]]>",
+        "/c&#38;&#x26;&nbsp;",
+        "<![CDATA[/d]]>",
+        "/é",
+        "/f&#60;&lt;",
+    )
+    bodies = [text.encode(), xml.encode(), xml.encode("utf-16"), xml.encode("utf-16-le"), xml.encode("utf-16-be")]
+    bodies += [gzip.compress(body) for body in bodies] + [gzip.compress(gzip.compress(bodies[1]))]
+    whole = [parse_sitemap(body, URL) for body in bodies]
+    assert [len(found.pages) for found in whole] == [3, 6, 6, 6, 6, 3, 6, 6, 6, 6, 6]
+    monkeypatch.setattr(sitemap, "SLICE", size)
+    monkeypatch.setattr(sitemap, "_GZIP_CHUNK", size)
+    assert [parse_sitemap(body, URL) for body in bodies] == whole
+
+
+HOSTILE = {
+    "ampersands": b"<urlset><url><loc>%s",
+    "entities": b"<!DOCTYPE u [<!ENTITY a 'xxxxxxxxxx'>]><urlset><url><loc>%s",
+    "declarations": b"<!DOCTYPE u [%s]><urlset/>",
+    "CDATA": b"<urlset><url><loc>%s",
+    "elements": b"<urlset>%s",
+    "entries": b"<urlset>%s",
+    "nested": b"%s",
+    "stray ends": b"<urlset>%s",
+    "lines": b"%s",
+    "UTF-16": b"\xff\xfe%s",
+}
+UNITS = [
+    b"&",
+    b"&a;",
+    b"<!ENTITY e 'x'>",
+    b"<![CDATA[x]]>",
+    b"<![CDATA[",
+    b"<x/>",
+    b"<url><loc>/a</loc></url>",
+    b"<a>",
+    b"</a>",
+    b"https://example.com/a\n",
+    b"&\0",
+    b"<!---->",
+    b"x",
+    b"<url a='&b;'>",
+]
+
+
+@pytest.mark.parametrize("template", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_sitemaps_take_linear_time(template: bytes) -> None:
+    for unit in UNITS:
+        spent = []
+        for size in (100_000, 400_000):
+            body = template % (unit * (size // len(unit)))
+            began = time.process_time()
+            parse_sitemap(body, URL)
+            spent.append(time.process_time() - began)
+        assert spent[1] < 0.2 + 12 * spent[0], (unit, spent)
+
+
+@pytest.mark.parametrize("unit", [b"&", b"<![CDATA[x]]>", b"x<!---->", b"<x/>"])
+def test_hostile_sitemaps_take_little_memory(unit: bytes) -> None:
+    body = b"<urlset><url><loc>" + unit * (1_000_000 // len(unit))
+    tracemalloc.start()
+    for _ in read_sitemap(body, URL):
+        pass
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 16 * 2**20
+
+
+def test_entities_that_were_36_seconds() -> None:
+    body = gzip.compress(b"<urlset><url><loc>https://example.com/a</loc></url><url><loc>" + b"&" * 50_000_000, 9)
+    assert len(body) < 60_000
+    assert pages(body) == ["https://example.com/a"]
+
+
+async def test_the_loop_goes_on_between_the_slices_of_a_sitemap() -> None:
+    """Fifty thousand entries, as many as the standard allows."""
+    urls = [f"https://example.com/{number}?a=1&amp;b=2" for number in range(50_000)]
+    turns = 0
+    found = []
+    async for requests in sitemap_handler(page_of(urlset(*urls), URL)):
+        turns += 1
+        found += requests
+        assert len(requests) < 2000
+    assert turns > 30
+    assert [request.url for request in found] == [url.replace("&amp;", "&") for url in urls]
 
 
 @pytest.mark.parametrize(
@@ -179,10 +340,36 @@ def test_a_base_that_is_no_url_leaves_absolute_ones() -> None:
 
 
 PIECES = st.sampled_from(
-    ["<urlset>", "<url>", "<loc>", "</loc>", "</url>", "</urlset>", "<sitemap>", "</sitemap>", "<item>", "<link>",
-     "</link>", "<link href='/a'/>", "/a", "https://example.com/x", "&", "&amp;", "<![CDATA[", "]]>", "<!--", "-->",
-     "<?", "<!DOCTYPE", " ", "\x00", "é", "\n", "<x:y z='"]
-)  # fmt: skip
+    [
+        "<urlset>",
+        "<url>",
+        "<loc>",
+        "</loc>",
+        "</url>",
+        "</urlset>",
+        "<sitemap>",
+        "</sitemap>",
+        "<item>",
+        "<link>",
+        "</link>",
+        "<link href='/a'/>",
+        "/a",
+        "https://example.com/x",
+        "&",
+        "&amp;",
+        "<![CDATA[",
+        "]]>",
+        "<!--",
+        "-->",
+        "<?",
+        "<!DOCTYPE",
+        " ",
+        "\x00",
+        "é",
+        "\n",
+        "<x:y z='",
+    ]
+)
 
 
 @settings(deadline=None)

@@ -15,14 +15,14 @@ import msgspec
 import pydantic
 import pytest
 
-from weft import Page, Request, Spider
-from weft.engine.handling import collect
-from weft.errors import ConfigError, SpiderError, StartError
-from weft.policy.robots import parse
-from weft.spider.items import encode
-from weft.spider.load import load_spider
-from weft.spider.sitemap_handler import SITEMAP, named_sitemaps, sitemap_request, wants_robots
-from weft.testing.pages import page_of
+from uttu import Page, Request, Spider
+from uttu.engine.handler_output import collect
+from uttu.errors import ConfigError, SpiderError, StartError
+from uttu.policy.robots import parse
+from uttu.spider.items import encode
+from uttu.spider.loader import load_spider
+from uttu.spider.spider import SITEMAP, named_sitemaps, sitemap_request, wants_robots
+from uttu.testing.pages import page_of
 
 
 @dataclasses.dataclass
@@ -77,9 +77,9 @@ def test_two_handlers_of_one_name() -> None:
 def test_a_second_start_or_error_handler_is_refused() -> None:
     spider = Spider("s")
 
-    def one() -> None: ...
+    def one(failure: object = None) -> None: ...
 
-    def other() -> None: ...
+    def other(failure: object = None) -> None: ...
 
     for what, register in (("start", spider.start), ("on_error", spider.on_error)):
         register(one)
@@ -142,13 +142,18 @@ async def test_a_start_function_that_raises_is_shown_by_its_own_lines() -> None:
     first, *lines = str(error).splitlines()
     assert first == "@spider.start of spider 's' raised:"
     assert [line.partition(", in ")[2] or line.strip() for line in lines] == [
-        "start", 'raise KeyError("no list")', "KeyError: 'no list'",
-    ]  # fmt: skip
+        "start",
+        'raise KeyError("no list")',
+        "KeyError: 'no list'",
+    ]
     assert error.reason == "@spider.start raised KeyError: 'no list'"
 
 
 async def test_start_functions_that_can_not_be_called_or_would_take_the_crawl_down() -> None:
     def wants_more(more: object) -> None: ...
+
+    def calls_it() -> None:
+        wants_more()  # type: ignore[call-arg]
 
     def exits() -> None:
         sys.exit("bye")
@@ -158,10 +163,12 @@ async def test_start_functions_that_can_not_be_called_or_would_take_the_crawl_do
         future.cancel()
         await future
 
-    for starter, reason in ((wants_more, "missing 1"), (exits, "SystemExit: bye"), (cancels, "CancelledError")):
+    for starter, reason in ((calls_it, "missing 1"), (exits, "SystemExit: bye"), (cancels, "CancelledError")):
         spider = Spider("s")
         spider.start(starter)
         assert reason in (await given_up(spider)).reason
+    with pytest.raises(SpiderError, match="called without arguments"):
+        Spider("s").start(wants_more)
 
 
 async def test_a_start_that_is_cancelled_did_not_raise() -> None:
@@ -291,7 +298,7 @@ def write(folder: Path, text: str) -> Path:
 
 
 GOOD = (
-    "from weft import Spider\nspider = Spider('one', start='http://example.org/')\n@spider.page\ndef page(page): pass\n"
+    "from uttu import Spider\nspider = Spider('one', start='http://example.org/')\n@spider.page\ndef page(page): pass\n"
 )
 
 
@@ -308,7 +315,7 @@ def test_loading(tmp_path: Path) -> None:
         ("x = 1\n", r"has no spider; write one"),
         (GOOD + "other = Spider('two')\n", r"has 2 spiders \(one, two\); choose one with --spider"),
         ("import nonsense_module\n", r"can't be loaded:\n(.|\n)*line 1(.|\n)*No module named 'nonsense_module'"),
-        ("from weft import Spider\nspider = Spider('one')\n", r"has no handler; put @spider.page"),
+        ("from uttu import Spider\nspider = Spider('one')\n", r"has no handler; put @spider.page"),
     ],
 )
 def test_files_that_can_not_be_used(tmp_path: Path, text: str, message: str) -> None:
@@ -323,3 +330,7 @@ def test_choosing_among_spiders(tmp_path: Path) -> None:
         load_spider(file, "three")
     with pytest.raises(SpiderError, match="there is no spider file"):
         load_spider(tmp_path / "missing.py")
+
+
+def test_the_log_of_a_spider() -> None:
+    assert Spider("shop.de").log.name == "uttu.spider.shop.de"

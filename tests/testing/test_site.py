@@ -25,11 +25,11 @@ from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.response import Response
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from weft.testing.site import Running, Site, serve
-from weft.testing.site.app import App
-from weft.testing.site.message import Answer, Incoming
-from weft.testing.site.model import Layout
-from weft.testing.site.pages import Pages, price, targets, title
+from uttu.testing.site import Running, Site, serve
+from uttu.testing.site.app import SiteApp
+from uttu.testing.site.message import Answer, Incoming
+from uttu.testing.site.model import Layout
+from uttu.testing.site.pages import Pages, price, targets, title
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ async def get(client: Client, url: str) -> Response:
 
 
 @cache
-def app(site: Site) -> App:
-    return App(Layout.at(site, 8000))
+def app(site: Site) -> SiteApp:
+    return SiteApp(Layout.at(site, 8000))
 
 
 def page(site: Site, target: str, host: int = 0) -> Answer:
@@ -90,9 +90,39 @@ def test_another_seed_is_another_site() -> None:
 
 def test_bytes_do_not_depend_on_the_python() -> None:
     assert targets(Site(), 3) == [
-        49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64,
-        702, 191, 106, 107, 146, 661, 230, 106, 402, 598, 303, 738, 718, 870, 280, 783,
-    ]  # fmt: skip
+        49,
+        50,
+        51,
+        52,
+        53,
+        54,
+        55,
+        56,
+        57,
+        58,
+        59,
+        60,
+        61,
+        62,
+        63,
+        64,
+        702,
+        191,
+        106,
+        107,
+        146,
+        661,
+        230,
+        106,
+        402,
+        598,
+        303,
+        738,
+        718,
+        870,
+        280,
+        783,
+    ]
     assert price(Site(), 3) == "795.64"
 
 
@@ -217,7 +247,7 @@ def test_robots_of_ones_own() -> None:
 
 
 def test_robots_that_change() -> None:
-    app = App(Layout.at(Site(hosts=2, robots=(503, "# mine", None)), 8000))
+    app = SiteApp(Layout.at(Site(hosts=2, robots=(503, "# mine", None)), 8000))
     asked = [app.reply(Incoming(host, "GET", "/robots.txt", b"")) for host in (0, 1, 0, 0, 0, 1)]
     answers = [answer for answer in asked if isinstance(answer, Answer)]
     assert [answer.status for answer in answers] == [503, 503, 200, 200, 200, 200]

@@ -16,8 +16,8 @@ import psutil
 import pytest
 from pyreqwest.client import ClientBuilder
 
-from weft.testing.site import Record, Site, SiteProcess, fetches, gaps, overlaps, serve
-from weft.testing.site.log import LogReader
+from uttu.testing.site import Record, Site, SiteProcess, fetches, gaps, overlaps, serve
+from uttu.testing.site.log import LogReader
 
 
 def record(time: float, ended: float | None, host: str = "a", path: str = "/", lost: float | None = None) -> Record:
@@ -142,7 +142,7 @@ def test_a_site_that_can_not_start() -> None:
 
 def test_it_does_not_outlive_its_parent(tmp_path: Path) -> None:
     """The end of its input is its end."""
-    command = [sys.executable, "-m", "weft.testing.site", "--pages", "5", "--piped", "--log", str(tmp_path / "log")]
+    command = [sys.executable, "-m", "uttu.testing.site", "--pages", "5", "--piped", "--log", str(tmp_path / "log")]
     reading, writing = os.pipe()
     child = subprocess.Popen(command, stdin=reading, stdout=subprocess.PIPE)
     os.close(reading)
@@ -155,7 +155,7 @@ def test_it_does_not_outlive_its_parent(tmp_path: Path) -> None:
 
 def test_help_and_mistakes() -> None:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-m", "weft.testing.site", *arguments], capture_output=True, text=True)
+        return subprocess.run([sys.executable, "-m", "uttu.testing.site", *arguments], capture_output=True, text=True)
 
     assert "--pages" in run("--help").stdout
     wrong = run("--base", "10.0.0.1")

@@ -18,11 +18,11 @@ import zstandard
 from pyreqwest.client import Client, ClientBuilder
 from selectolax.lexbor import LexborHTMLParser
 
-from weft.testing.site import Running, Site, odd, serve
-from weft.testing.site.message import Incoming
-from weft.testing.site.model import Layout
-from weft.testing.site.odd.charsets import CHARSETS
-from weft.testing.site.odd.encodings import ENCODINGS, PAGE, gzip_bomb
+from uttu.testing.site import Running, Site, odd, serve
+from uttu.testing.site.message import Incoming
+from uttu.testing.site.model import Layout
+from uttu.testing.site.odd.charsets import CHARSETS
+from uttu.testing.site.odd.encodings import ENCODINGS, PAGE, gzip_bomb
 
 
 @pytest.fixture
@@ -266,8 +266,16 @@ async def test_bomb(running: Running) -> None:
 async def test_charsets(running: Running, name: str) -> None:
     """The promised text is what comes of reading the page by the standard's order: mark, header, meta."""
     answer = await ask(running, f"/odd/charset/{name}")
-    encodings = {"latin-1": "cp1252", "windows-1251": "cp1251", "shift_jis": "shift_jis", "utf-16": "utf-16",
-                 "bom": "utf-8-sig", "wrong": "cp1252", "invalid": "utf-8", "unknown": "utf-8"}  # fmt: skip
+    encodings = {
+        "latin-1": "cp1252",
+        "windows-1251": "cp1251",
+        "shift_jis": "shift_jis",
+        "utf-16": "utf-16",
+        "bom": "utf-8-sig",
+        "wrong": "cp1252",
+        "invalid": "utf-8",
+        "unknown": "utf-8",
+    }
     heading = LexborHTMLParser(answer.body.decode(encodings[name], "replace")).css_first("h1")
     assert heading is not None
     assert heading.text() == CHARSETS[name].text

@@ -1,6 +1,6 @@
-"""The job without any framework, on the libraries that Weft rests on: the ceiling, but for the HTTP library's thread.
+"""The job without any framework, on the libraries that Uttu rests on: the ceiling, but for the HTTP library's thread.
 
-Weft has no use for that thread here, as the site is without TLS (ADR 11).
+Uttu has no use for that thread here, as the site is without TLS (ADR 11).
 
 It keeps everything in memory and forgives nothing: no retries, no limits, no charsets, one host.
 """

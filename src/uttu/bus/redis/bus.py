@@ -1,0 +1,183 @@
+"""The Bus on Redis; :mod:`uttu.bus.redis` describes its keys.
+
+All changes are operations in ``lua/``, which run on the server. A background task sends a PING every ``_PING_SECONDS``,
+so that listeners hear of a lost server also while the bus is idle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from uttu.bus.base import (
+    Bus,
+    Capability,
+    Delivery,
+    Group,
+    Handler,
+    Message,
+    SubscribeOptions,
+    Subscription,
+    make_id_generator,
+    prepare_message,
+    require_capability,
+)
+from uttu.bus.consumer import ConsumerLoop
+from uttu.bus.redis.codec import decode_entries, decode_topics, encode_message
+from uttu.bus.redis.connection import BrokerConnection, cancel_and_wait
+from uttu.bus.redis.consumer import RedisBroadcastConsumer, RedisGroupConsumer
+from uttu.clients import ConnectionListener, ConnectionState
+from uttu.errors import BusError, BusRefused
+
+_CAPABILITIES: Final = frozenset(
+    {Capability.REDELIVERY, Capability.DELAY, Capability.SERVER_FILTER, Capability.FIXED_GROUPS}
+)
+# Maximum size of one call: Redis runs one call at a time, so a larger one would delay all other clients.
+_CALL_MESSAGES: Final = 1_000
+_CALL_BYTES: Final = 4_000_000
+_PING_SECONDS: Final = 5.0
+
+
+class RedisBus:
+    """See :class:`uttu.bus.base.Bus`. Create it with :meth:`connect`.
+
+    The bus is ``DURABLE`` if the server writes an append-only file (``appendonly yes``). The server applies the header
+    filters of groups; subscribers without a group filter messages after they receive them.
+    """
+
+    def __init__(self, server: BrokerConnection) -> None:
+        self.capabilities = _CAPABILITIES | ({Capability.DURABLE} if server.is_durable else set())
+        self._server = server
+        self._subscriptions: set[ConsumerLoop] = set()
+        self._is_closed = False
+        self._new_id = make_id_generator()
+        self._watching = asyncio.create_task(self._watch())
+
+    @classmethod
+    async def connect(cls, url: str) -> RedisBus:
+        """Connect to the server of a ``redis://`` URL; :mod:`uttu.clients.redis.address` has all forms.
+
+        :raises BusUnavailable: the server can't be reached.
+        :raises BusRefused: the server refuses the login, or is unsuitable.
+        :raises ConfigError: the URL is malformed.
+        """
+        return cls(await BrokerConnection.connect(url))
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        self._check_open()
+        ready = [prepare_message(message, self.capabilities, self._new_id) for message in messages]
+        texts = [encode_message(message) for message in ready]
+        for message, text in zip(ready, texts, strict=True):
+            if len(text) > self._server.largest:
+                raise BusRefused(
+                    f"the message {message.id} has {len(text)} bytes; the server takes {self._server.largest} at most "
+                    "(proto-max-bulk-len)"
+                )
+        for call in _split_calls(ready, texts):
+            await self._server.operate("publish", *call, seconds=self._server.options.timeout, relief=False)
+
+    async def subscribe(self, options: SubscribeOptions, handler: Handler) -> Subscription:
+        self._check_open()
+        if options.start == "earliest":
+            require_capability(Capability.REPLAY, self.capabilities)
+        source = await (RedisGroupConsumer.join if options.group else RedisBroadcastConsumer.begin)(
+            self._server, options
+        )
+        pump = ConsumerLoop(options, handler, source, self._subscriptions.discard)
+        self._subscriptions.add(pump)
+        return pump
+
+    async def groups(self, *names: str) -> list[Group]:
+        states = await self._ask("groups", *names)
+        found = [_to_group(*state) for state in states]
+        if missing := set(names) - {group.name for group in found}:
+            raise _group_not_found(min(missing))
+        return sorted(found, key=lambda group: group.name)
+
+    async def peek(self, group: str, limit: int = 10, *, dead: bool = False) -> list[Delivery]:
+        entries = await self._ask("peek", group, limit, int(dead))
+        if entries is None:
+            raise _group_not_found(group)
+        return decode_entries(entries)
+
+    async def purge(self, group: str, *, dead: bool = False, forget: bool = False) -> int:
+        purged, more = 0, 1
+        while more:
+            answer = await self._ask("purge", group, "all" if forget else "dead" if dead else "waiting")
+            if answer is None:
+                raise _group_not_found(group)
+            count, more = answer
+            purged += count
+        return purged
+
+    def listen(self, listener: ConnectionListener) -> None:
+        self._server.listen(listener)
+
+    async def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._server.is_closing = True
+        await asyncio.gather(*[pump.close() for pump in self._subscriptions])
+        await cancel_and_wait(self._watching)
+        await self._server.close()
+        self._server.tell(ConnectionState.CLOSED, "closed")
+
+    async def _ask(self, operation: str, *arguments: Any) -> Any:
+        self._check_open()
+        return await self._server.operate(operation, *arguments, seconds=self._server.options.timeout)
+
+    async def _watch(self) -> None:
+        """Send a PING every ``_PING_SECONDS``, to notice an outage while the bus is idle."""
+        while True:
+            await asyncio.sleep(_PING_SECONDS)
+            with contextlib.suppress(BusError):  # the next operation of a caller raises it
+                await self._server.ping()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise BusError("the bus is closed")
+
+
+def _group_not_found(name: str) -> BusRefused:
+    return BusRefused(f"there is no group {name}")
+
+
+def _to_group(
+    name: bytes, definition: bytes, ready: int, held: int, delayed: int, dead: int, subscribers: int
+) -> Group:
+    return Group(
+        name=name.decode(),
+        topics=decode_topics(definition),
+        ready=ready,
+        unacknowledged=held,
+        delayed=delayed,
+        dead=dead,
+        subscribers=subscribers,
+    )
+
+
+def _split_calls(messages: Sequence[Message], texts: Sequence[bytes]) -> Iterator[list[Any]]:
+    """Split messages into calls of ``publish`` (see ``lua/3_publish.lua``), and yield the arguments of each call.
+
+    A call has up to ``_CALL_MESSAGES`` messages and about ``_CALL_BYTES`` bytes. Consecutive messages with the same
+    topic and delay form a run: topic, delay in milliseconds, number of messages, messages.
+    """
+    first = 0
+    while first < len(texts):
+        last, size = first, 0
+        while last < len(texts) and last - first < _CALL_MESSAGES and (last == first or size < _CALL_BYTES):
+            size += len(texts[last])
+            last += 1
+        call: list[Any] = []
+        for (topic, delay), run in groupby(range(first, last), lambda n: (messages[n].topic, messages[n].delay)):
+            same = [texts[number] for number in run]
+            call += [topic, round(delay * 1000), len(same), *same]
+        yield call
+        first = last
+
+
+_: type[Bus] = RedisBus

@@ -1,0 +1,12 @@
+-- The entry point of the library. "nothing" lets a client check that it may run operations.
+
+local OPERATIONS = {
+  publish = publish, join = join, tick = tick, listen = listen, done = done, again = again, bury = bury,
+  leave = leave, groups = groups, peek = peek, purge = purge, nothing = function() end,
+}
+
+-- arguments: prefix of the keys, name of the operation, arguments of the operation.
+local function operate(arguments)
+  prefix = arguments[1]
+  return OPERATIONS[arguments[2]](arguments)
+end

@@ -1,0 +1,263 @@
+"""``uttu status``, ``uttu top`` and ``uttu why``: show the state of crawls.
+
+:class:`~uttu.operations.crawls.CrawlMonitor` takes the snapshots of ``top``; this module draws them, as text or as a
+live view. :mod:`uttu.cli.views` draws ``status`` and ``why``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import termios
+import tty
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from uttu.cli.options import AsJson, DeadKind, FrontierUrl, WhichCrawl, WhichCrawlOption
+from uttu.cli.output import Screen, build_table, format_age, format_duration, format_size
+from uttu.cli.views import format_pace
+from uttu.frontier.base import LaneState
+from uttu.operations.crawls import SNAPSHOT_SECONDS, CrawlMonitor, CrawlSnapshot, read_status
+
+_WORKERS = ("worker", "pages/s", "pages", "in flight", "held", "reported")
+_LANE_HEAD = ("lane", "pending", "out", "so far", "pace", "waits for")
+_NUMBERS = ("pages/s", "pages", "in flight", "held", "pending", "out", "so far")
+
+
+def describe_wait(lane: LaneState) -> str:
+    """The reason why the next page of a lane waits; empty if the lane has no pages."""
+    if lane.reason and lane.wait > 0:
+        return f"{lane.reason}, {format_duration(lane.wait)} more"
+    if lane.pace.limit and lane.active >= lane.pace.limit:
+        return "the page that is out" if lane.active == 1 else f"the {lane.active} pages that are out"
+    if lane.wait > 0:
+        return f"its delay, {format_duration(lane.wait)} more"
+    return "a worker" if lane.pending else ""
+
+
+def print_snapshot(look: CrawlSnapshot) -> None:
+    """Print one snapshot, for a file or a pipe."""
+    screen = Screen()
+    screen.marked(look.standing.state, f"  {look.standing.name}{look.standing.how}")
+    screen.pairs(_summary(look))
+    if look.workers:
+        screen.line()
+        screen.table(_WORKERS, _worker_rows(look), _NUMBERS)
+    if look.lanes:
+        screen.line()
+        screen.table(_LANE_HEAD, _lane_rows(look), _NUMBERS)
+
+
+def _summary(look: CrawlSnapshot) -> list[tuple[str, str]]:
+    counts = look.standing.counts
+    to_do = f"{counts.pending:,} pending, {counts.leased:,} leased, {counts.delayed:,} delayed"
+    if look.standing.feed:
+        to_do += f", {look.standing.feed:,} in the feed"
+    workers = f"{len(look.workers):,} at work" + (f", {look.gone:,} gone" if look.gone else "")
+    return [
+        ("pages", f"{counts.done:,} done, {counts.dead:,} dead, {look.rate:,.1f}/s"),
+        ("items", f"{counts.items:,}"),
+        ("received", format_size(counts.bytes)),
+        ("to do", to_do),
+        ("workers", workers),
+    ]
+
+
+def _worker_rows(look: CrawlSnapshot) -> list[tuple[str, ...]]:
+    return [
+        (each.name, f"{each.rate:,.1f}", f"{each.pages:,}", str(each.in_flight), str(each.held), format_age(each.age))
+        for each in look.workers
+    ]
+
+
+def _lane_rows(look: CrawlSnapshot) -> list[tuple[str, ...]]:
+    return [
+        (
+            lane.name,
+            f"{lane.pending:,}",
+            f"{lane.active:,}",
+            f"{lane.total:,}",
+            format_pace(lane),
+            describe_wait(lane),
+        )
+        for lane in look.lanes
+    ]
+
+
+def snapshot_dict(look: CrawlSnapshot) -> dict[str, Any]:
+    standing = look.standing
+    return {
+        "crawl": standing.name,
+        "state": standing.state,
+        "reason": standing.reason,
+        "counts": msgspec.structs.asdict(standing.counts),
+        "feed": standing.feed,
+        "rate": look.rate,
+        "workers": {each.name: _without(msgspec.structs.asdict(each), "name") for each in look.workers},
+        "gone": look.gone,
+        "lanes": [
+            {
+                **msgspec.structs.asdict(lane),
+                "pace": msgspec.structs.asdict(lane.pace),
+                "waits_for": describe_wait(lane),
+            }
+            for lane in look.lanes
+        ],
+    }
+
+
+def _without(fields: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key != name}
+
+
+async def watch_live(watch: CrawlMonitor) -> None:
+    """Show snapshots on a terminal every ``SNAPSHOT_SECONDS``, until the user presses q or Ctrl-C."""
+    ended = asyncio.Event()
+    with _keys(ended), Live(console=Console(highlight=False), auto_refresh=False, screen=True) as screen:
+        while not ended.is_set():
+            screen.update(_draw_snapshot(await watch.look()), refresh=True)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), SNAPSHOT_SECONDS)
+
+
+def _draw_snapshot(look: CrawlSnapshot) -> Group:
+    standing = look.standing
+    title = Text.assemble((standing.name, "bold"), f"  {standing.state}{standing.how}", ("   q ends", "dim"))
+    pairs = [Text.assemble((name.ljust(10), "dim"), value) for name, value in _summary(look)]
+    workers = build_table(_WORKERS, _worker_rows(look), _NUMBERS)
+    lanes = build_table(_LANE_HEAD, _lane_rows(look), _NUMBERS)
+    return Group(title, *pairs, Text(), workers, Text(), lanes)
+
+
+@contextlib.contextmanager
+def _keys(ended: asyncio.Event) -> Iterator[None]:
+    """Set ``ended`` when q is pressed, without Enter. Does nothing if standard input is not a terminal."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    keyboard = sys.stdin.fileno()
+
+    def pressed() -> None:
+        if os.read(keyboard, 64).lower()[:1] in (b"q", b""):
+            ended.set()
+
+    former = termios.tcgetattr(keyboard)
+    loop = asyncio.get_running_loop()
+    tty.setcbreak(keyboard)
+    loop.add_reader(keyboard, pressed)
+    try:
+        yield
+    finally:
+        loop.remove_reader(keyboard)
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, former)
+
+
+def status(
+    crawl: Annotated[
+        str, typer.Argument(help="A crawl, or a spider file; without it, all.", metavar="CRAWL", show_default=False)
+    ] = "",
+    dead: Annotated[bool, typer.Option("--dead", help="List dead letters, the latest first.")] = False,
+    kind: DeadKind = "",
+    detail: Annotated[bool, typer.Option("--detail", help="Dead letters with their tracebacks.")] = False,
+    lanes: Annotated[bool, typer.Option("--lanes", help="List the hosts that have pages waiting.")] = False,
+    limit: Annotated[int, typer.Option("-n", "--limit", help="How many to list; 0 for all.", min=0)] = 20,
+    frontier: FrontierUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show the state of all crawls here, or one of them in detail."""
+    import asyncio
+
+    from uttu.cli import views
+    from uttu.cli.output import say
+    from uttu.operations.crawls import connect_configured_frontier, find_crawl, list_crawls, open_store, read_status
+
+    async def show() -> None:
+        async with connect_configured_frontier(frontier) as catalog:
+            if not (crawl or dead or kind or detail or lanes):
+                views.show_all(await list_crawls(catalog), catalog.address, as_json)
+                return
+            name, remark = await find_crawl(catalog, crawl)
+            if remark:
+                say(remark)
+            async with open_store(catalog, name) as store:
+                if lanes:
+                    await views.show_lanes(store, limit, as_json)
+                elif dead or kind or detail:
+                    await views.show_dead_letters(store, limit, kind, detail, as_json)
+                else:
+                    await views.show_one(await read_status(catalog, name, store), store, as_json)
+
+    asyncio.run(show())
+
+
+def top(crawl: WhichCrawl = "", frontier: FrontierUrl = "", as_json: AsJson = False) -> None:
+    """Watch a crawl over all its workers; q or Ctrl-C ends. Without a terminal, print its state once."""
+    import asyncio
+    import contextlib
+    import sys
+
+    from uttu.cli.output import print_json, say
+    from uttu.operations.control import resolve_crawl
+    from uttu.operations.crawls import CrawlMonitor, connect_configured_frontier, open_store
+
+    async def show() -> None:
+        async with connect_configured_frontier(frontier) as catalog:
+            name = await resolve_crawl(catalog, crawl, say)
+            async with open_store(catalog, name) as store:
+                watch = CrawlMonitor(catalog, name, store)
+                if as_json:
+                    print_json(snapshot_dict(await watch.look()))
+                elif live:
+                    await watch_live(watch)
+                else:
+                    print_snapshot(await watch.look())
+
+    live = sys.stdout.isatty() and not as_json
+    # Ctrl-C is a normal way to end the live view, so it is not a failure.
+    with contextlib.suppress(*[KeyboardInterrupt] if live else []):
+        asyncio.run(show())
+
+
+def why(
+    url: Annotated[str, typer.Argument(help="The URL in question.", metavar="URL", show_default=False)],
+    crawl: WhichCrawlOption = "",
+    frontier: FrontierUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Explain what happened to URL: done, dead and why, waiting for what, out of scope …
+
+    Exits with 1 if the crawl does not know it.
+    """
+    import asyncio
+
+    from uttu.cli import views
+    from uttu.cli.options import parse_url_argument
+    from uttu.cli.output import say
+    from uttu.errors import FAILED
+    from uttu.operations.crawls import connect_configured_frontier, find_crawl, open_store
+    from uttu.operations.explanation import UrlExplanation, explain_url
+
+    async def look() -> list[UrlExplanation]:
+        async with connect_configured_frontier(frontier) as catalog:
+            name, remark = await find_crawl(catalog, crawl)
+            if remark:
+                say(remark)
+            async with open_store(catalog, name) as store:
+                standing = await read_status(catalog, name, store)
+                found = await explain_url(store, standing, wanted)
+        (views.print_explanation if as_json else views.show_explanation)(found, standing)
+        return found
+
+    wanted = parse_url_argument(url)
+    if wanted != url:
+        say(f"the same as {wanted}")
+    if asyncio.run(look())[0].trace.state == "unknown":
+        raise typer.Exit(FAILED)

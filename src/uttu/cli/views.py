@@ -1,0 +1,393 @@
+"""Views of ``uttu status`` and ``uttu why``: crawls, lanes, dead letters and explanations of URLs.
+
+Every view has two forms: text for people, drawn on a :class:`~uttu.cli.output.Screen`, and JSON with the same facts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from uttu.cli.output import (
+    Screen,
+    format_age,
+    format_count,
+    format_duration,
+    format_moment,
+    format_size,
+    print_json,
+    say,
+)
+from uttu.frontier.base import DeadLetter, LaneState
+from uttu.frontier.catalog import CrawlStore
+from uttu.model.crawl import CrawlState
+from uttu.operations.crawls import CUT_SHORT, CrawlStatus
+from uttu.operations.explanation import UrlExplanation
+from uttu.runtime.crawl import MOVED
+
+_TOP_LANES = 5  # below the status of one crawl
+_JSON_LANES = 20
+_MOST_LANES = 100_000
+# Workers that are gone leave their last report. Show this many of them.
+_TOP_GONE = 5
+
+
+def show_all(found: Sequence[CrawlStatus], address: str, as_json: bool) -> None:
+    """Show a list of crawls. ``address``: their frontier; empty for this folder."""
+    if as_json:
+        print_json([_status_dict(each) for each in found])
+        return
+    if not found:
+        where = f"at {address}" if address else "in this folder"
+        say(f"no crawl was started {where}. Begin with: uttu new NAME URL, or watch one: uttu demo")
+        return
+    now = time.time()
+    Screen().table(
+        ("crawl", "state", "pages", "items", "to do", "dead", "active", "reason"),
+        [
+            (
+                each.name,
+                each.state,
+                f"{each.counts.done:,}",
+                f"{each.counts.items:,}",
+                f"{each.counts.work:,}",
+                f"{each.counts.dead:,}",
+                format_age(now - each.active) if each.active else "",
+                each.reason,
+            )
+            for each in found
+        ],
+        numbers=("pages", "items", "to do", "dead"),
+    )
+
+
+async def show_one(standing: CrawlStatus, store: CrawlStore, as_json: bool) -> None:
+    kinds, lanes = await store.inspector.dead_kinds(), await store.inspector.lanes(_MOST_LANES)
+    trimmed = (await store.outbox.trimmed()).count
+    if as_json:
+        shown = [_lane_dict(lane) for lane in lanes[:_JSON_LANES]]
+        print_json({**_status_dict(standing), "dead_kinds": kinds, "trimmed": trimmed, "lanes": shown})
+        return
+    counts, screen = standing.counts, Screen()
+    dead = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+    screen.marked(standing.state, f"  {standing.name}{standing.how}")
+    rows = [
+        ("pages", f"{counts.done:,} done, {counts.dead:,} dead" + (f": {dead} (--dead)" if dead else "")),
+        ("items", f"{counts.items:,}" + _kept(counts.items, trimmed)),
+        ("received", format_size(counts.bytes)),
+        ("to do", f"{counts.pending:,} pending, {counts.leased:,} leased, {counts.delayed:,} delayed"),
+    ]
+    if waits := _describe_waits(standing, lanes):
+        rows.append(("waits for", "\n".join(waits)))
+    if command := _resume_command(standing):
+        rows.append(("go on", command))
+    screen.pairs(rows)
+    if standing.workers:
+        screen.line()
+        _show_workers(standing, screen)
+    if lanes:
+        screen.line()
+        _show_lanes(lanes[:_TOP_LANES], screen)
+        if len(lanes) > _TOP_LANES:
+            screen.line(f"and {format_count(len(lanes) - _TOP_LANES, 'more lane')} (--lanes)", "dim")
+
+
+async def show_lanes(store: CrawlStore, limit: int, as_json: bool) -> None:
+    lanes = await store.inspector.lanes(limit or _MOST_LANES)
+    if as_json:
+        print_json([_lane_dict(lane) for lane in lanes])
+    elif lanes:
+        _show_lanes(lanes, Screen())
+    else:
+        say("no lane has pages waiting")
+
+
+def _kept(items: int, trimmed: int) -> str:
+    """How many items are still in the store, if some were removed after the outputs took them."""
+    if not trimmed:
+        return ""
+    return f": the latest {items - trimmed:,} are in the store, {trimmed:,} are in the outputs only (keep_items)"
+
+
+def _resume_command(standing: CrawlStatus) -> str:
+    """The command that resumes the crawl; empty if none is needed."""
+    if standing.state == CrawlState.PAUSED and standing.alive:
+        return standing.words("resume", standing.name)
+    if standing.reason.startswith(MOVED):
+        return ""
+    return standing.command() if standing.state in (CUT_SHORT, CrawlState.STOPPED, CrawlState.PAUSED) else ""
+
+
+def _describe_waits(standing: CrawlStatus, lanes: Sequence[LaneState]) -> list[str]:
+    """The things that a crawl waits for before it can end, as phrases."""
+    counts, found = standing.counts, []
+    living = [report for _, report in standing.living.values()]
+    if standing.state == CrawlState.PAUSED:
+        found.append("the operator, who paused it")
+    elif standing.alive and not living:
+        found.append("workers: none has reported lately")
+    if standing.alive and standing.facts.get("seeded") != "yes":
+        found.append("its start URLs, which are not all read yet")
+    if standing.feed:
+        found.append(f"{format_count(standing.feed, 'start URL')} that were pushed and not taken in yet")
+    if counts.leased and living:
+        flying = sum(report.in_flight for report in living)
+        found.append(
+            f"{format_count(counts.leased, 'page')} with {format_count(len(living), 'worker')}, "
+            f"{flying} of them in flight"
+        )
+    elif counts.leased:
+        found.append(
+            f"{format_count(counts.leased, 'page')} of workers that are gone: back in line when the crawl goes on"
+        )
+    if counts.delayed:
+        found.append(f"{format_count(counts.delayed, 'page')} to be tried again later")
+    held = [lane for lane in lanes if lane.reason and lane.wait > 0]
+    found += [f"{lane.name}, held for {format_duration(lane.wait)} more: {lane.reason}" for lane in held[:3]]
+    if len(held) > 3:
+        found.append(f"{format_count(len(held) - 3, 'more lane')} that are held (--lanes)")
+    soonest = min((lane.wait for lane in lanes if lane.pending), default=0.0)
+    if soonest > 1 and not held and standing.state == CrawlState.RUNNING:
+        found.append(f"the next lane to be due, in {format_duration(soonest)}")
+    return found
+
+
+def _show_workers(standing: CrawlStatus, screen: Screen) -> None:
+    now = time.time()
+    rows, living = [], standing.living
+    gone = len(standing.workers) - len(living)
+    by_age = sorted(standing.workers.items(), key=lambda pair: (pair[0] not in living, pair[1][0]))
+    works = "paused" if standing.state == CrawlState.PAUSED else "working"
+    for name, (age, report) in by_age[: len(living) + _TOP_GONE]:
+        worked = now - age - report.started
+        rows.append(
+            (
+                name,
+                works if name in living else "gone",
+                format_age(age),
+                str(report.pid),
+                str(report.in_flight),
+                str(report.held),
+                f"{report.pages:,}",
+                f"{report.pages / worked:,.1f}/s" if worked > 0 else "",
+            )
+        )
+    numbers = ("pid", "in flight", "held", "pages", "on average")
+    screen.table(("worker", "is", "reported", *numbers), rows, numbers)
+    if gone > _TOP_GONE:
+        screen.line(f"and {gone - _TOP_GONE:,} more that are gone", "dim")
+
+
+def _show_lanes(lanes: Sequence[LaneState], screen: Screen) -> None:
+    screen.table(
+        ("lane", "pending", "out", "so far", "pace", "due", "held because"),
+        [
+            (
+                lane.name,
+                f"{lane.pending:,}",
+                f"{lane.active:,}",
+                f"{lane.total:,}",
+                format_pace(lane),
+                format_age(-lane.wait),
+                lane.reason if lane.wait > 0 else "",
+            )
+            for lane in lanes
+        ],
+        numbers=("pending", "out", "so far"),
+    )
+
+
+def format_pace(lane: LaneState) -> str:
+    """The pace of a lane: ``every 0.5 s``, ``4 at once``, ``every 2 s (set by the operator)`` …"""
+    parts = [f"every {format_duration(lane.pace.delay)}"] if lane.pace.delay else []
+    if lane.pace.limit > 1 or (lane.pace.limit and not parts):
+        parts.append(f"{lane.pace.limit} at once")
+    return (", ".join(parts) or "any") + (" (set by the operator)" if lane.pinned else "")
+
+
+def _status_dict(standing: CrawlStatus) -> dict[str, Any]:
+    workers = {name: {"age": age, **msgspec.structs.asdict(report)} for name, (age, report) in standing.workers.items()}
+    return {
+        "crawl": standing.name,
+        "state": standing.state,
+        "reason": standing.reason,
+        "supervised": standing.supervised,
+        "alive": standing.alive,
+        "active": standing.active,
+        "file": standing.facts.get("file", ""),
+        "counts": msgspec.structs.asdict(standing.counts),
+        "feed": standing.feed,
+        "workers": workers,
+    }
+
+
+def _lane_dict(lane: LaneState) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(lane), "pace": {"delay": lane.pace.delay, "limit": lane.pace.limit}}
+
+
+# A number that SQLite and all later layers treat as no limit.
+_ALL = 2**31
+
+
+async def show_dead_letters(store: CrawlStore, limit: int, kind: str, detail: bool, as_json: bool) -> None:
+    """Show the latest dead letters, of one kind or of all."""
+    letters, kinds = await store.inspector.dead(limit or _ALL, kind), await store.inspector.dead_kinds()
+    if as_json:
+        print_json([_dead_letter_dict(letter) for letter in letters])
+        return
+    if not letters:
+        say(
+            f"no dead letters of kind {kind!r}; there are: {format_kinds(kinds)}"
+            if kind and kinds
+            else "no dead letters"
+        )
+        return
+    (_show_details if detail else _show_table)(letters, Screen())
+    total = kinds.get(kind, 0) if kind else sum(kinds.values())
+    if total > len(letters):
+        say(f"the latest {len(letters):,} of {total:,}; -n 0 lists all")
+
+
+def format_kinds(kinds: dict[str, int]) -> str:
+    """The dead letters of each kind: ``3 http, 1 handler``."""
+    return ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+
+
+def _show_table(letters: Sequence[DeadLetter], screen: Screen) -> None:
+    screen.table(
+        ("when", "kind", "tries", "url", "reason"),
+        [
+            (format_age(time.time() - each.at), each.kind, str(each.attempt), _format_request(each), each.reason)
+            for each in letters
+        ],
+        numbers=("tries",),
+    )
+
+
+def _show_details(letters: Sequence[DeadLetter], screen: Screen) -> None:
+    for letter in letters:
+        screen.marked(letter.kind, f"  {_format_request(letter)}")
+        screen.line(f"  {letter.reason}  ({format_moment(letter.at)}, {format_count(letter.attempt, 'try', 'tries')})")
+        for line in letter.detail.splitlines():
+            screen.line(f"    {line}", "dim")
+
+
+def _format_request(letter: DeadLetter) -> str:
+    request = letter.request
+    return request.url if request.method == "GET" else f"{request.method} {request.url}"
+
+
+def _dead_letter_dict(letter: DeadLetter) -> dict[str, Any]:
+    fields = msgspec.structs.asdict(letter)
+    del fields["request"]
+    return {"url": letter.request.url, "method": letter.request.method, **fields}
+
+
+def show_explanation(found: Sequence[UrlExplanation], standing: CrawlStatus) -> None:
+    screen = Screen()
+    for fate in found:
+        head, *rest = _describe(fate, standing)
+        screen.line(fate.url, "bold")
+        screen.marked(fate.trace.state, head, indent="  ")
+        for text in rest:
+            screen.line(f"  {text}")
+        for text in fate.trace.detail.splitlines():
+            screen.line(f"    {text}", "dim")
+        if fate.trace.state == "dead" and fate.trace.kind != "robots":
+            # robots.txt would forbid the page again, so don't suggest a retry.
+            screen.line(f"  once more: {standing.words('retry', standing.name, '--url', fate.url)}")
+
+
+def print_explanation(found: Sequence[UrlExplanation], standing: CrawlStatus) -> None:
+    """Print the first URL with all its facts, and the URLs that it redirected to below ``then``."""
+    first, *others = [_explanation_dict(fate, standing) for fate in found]
+    print_json({"crawl": standing.name, **first, "then": others})
+
+
+def _describe(fate: UrlExplanation, standing: CrawlStatus) -> list[str]:
+    """The rest of the line that begins with the state, and the lines below it."""
+    trace = fate.trace
+    match trace.state:
+        case "done":
+            return _describe_done(fate)
+        case "dead":
+            status = f", status {trace.status}" if trace.status else ""
+            tries = format_count(trace.attempt, "try", "tries")
+            return [f" {format_moment(trace.at)}, after {tries}{status}", f"{trace.kind}: {trace.reason}"]
+        case "delayed":
+            return [
+                f": to be tried again at {format_moment(trace.due)}, "
+                f"after {format_count(trace.attempt, 'try', 'tries')}",
+                trace.reason,
+                *_describe_standstill(standing),
+            ]
+        case "leased":
+            return [f" by {trace.worker} until {format_moment(trace.due)}", _describe_worker(trace.worker, standing)]
+        case "pending":
+            return _describe_pending(fate, standing)
+        case "unknown":
+            return [f" to the crawl {standing.name}", *fate.guesses, *(f"but it knows {url}" for url in fate.known_as)]
+
+
+def _describe_done(fate: UrlExplanation) -> list[str]:
+    trace = fate.trace
+    if not trace.at:
+        return [", but nothing more is known of it"]
+    facts = (
+        [f"status {trace.status}", format_size(trace.size)] if trace.status else []
+    )  # no status: the page was not fetched
+    if not fate.target:
+        facts += [format_count(trace.links, "new link"), format_count(trace.items, "item")]
+    return [f" {format_moment(trace.at)}: {', '.join(facts)}", *([trace.reason] if trace.reason else [])]
+
+
+def _describe_pending(fate: UrlExplanation, standing: CrawlStatus) -> list[str]:
+    trace, lane = fate.trace, fate.lane
+    before = f"{trace.ahead:,} before it" if trace.ahead else "the next one"
+    lines = [f" in the lane {trace.lane}: {before}"]
+    if lane is not None:
+        lines.append(f"the lane is due {format_age(-lane.wait)}; its pace: {format_pace(lane)}")
+        if lane.reason and lane.wait > 0:
+            lines.append(f"held for {format_duration(lane.wait)} more because: {lane.reason}")
+    if trace.attempt:
+        lines.append(f"{format_count(trace.attempt, 'try', 'tries')} so far")
+    return lines + _describe_standstill(standing)
+
+
+def _describe_standstill(standing: CrawlStatus) -> list[str]:
+    """Why the crawl starts no pages at all, and what to do about it; empty if it does."""
+    if not standing.alive:
+        # Without --resume, a crawl that ended at a limit starts anew.
+        command = standing.command() + (" --resume" if standing.state == CrawlState.LIMITED else "")
+        return [f"the crawl is not running ({standing.state}); go on with: {command}"]
+    if standing.state == CrawlState.PAUSED:
+        return [f"the crawl is paused; go on with: {standing.words('resume', standing.name)}"]
+    if standing.state == CrawlState.STOPPING:
+        return [f"the crawl is stopping{standing.how}, and begins no page any more"]
+    return []
+
+
+def _describe_worker(name: str, standing: CrawlStatus) -> str:
+    age, report = standing.workers.get(name, (None, None))
+    if age is None or report is None:
+        return "that worker has not reported yet"
+    if name in standing.living:
+        return f"that worker is alive (process {report.pid})"
+    return f"that worker is gone (last heard of {format_age(age)}); the page goes back in line when the crawl goes on"
+
+
+def _explanation_dict(fate: UrlExplanation, standing: CrawlStatus) -> dict[str, Any]:
+    trace: dict[str, Any] = msgspec.structs.asdict(fate.trace)
+    request = trace.pop("request")
+    head, *rest = _describe(fate, standing)
+    return {
+        "url": fate.url,
+        **trace,
+        "request": None if request is None else msgspec.structs.asdict(request),
+        "guesses": fate.guesses,
+        "known_as": fate.known_as,
+        "words": [fate.trace.state + head, *rest],
+    }

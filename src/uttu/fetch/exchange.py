@@ -1,0 +1,219 @@
+"""One request and its response as connections exchange them, its timeouts, and how it can fail.
+
+Shared by HTTP/1.1 and HTTP/2. ``OutgoingRequest`` is a request ready to be sent, ``RawResponse`` the answer before its
+body is decompressed. Connections tell their owner (:class:`ConnectionOwner`) when they are open, idle and closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from uttu.errors import TooLarge
+from uttu.fetch.http2_frames import encode_field
+from uttu.model import Headers
+
+
+class Timeouts(NamedTuple):
+    """Seconds: for the whole exchange, to connect, between two reads."""
+
+    total: float
+    connect: float
+    read: float
+
+
+def describe_timeout(host: str, took: float | None, timeouts: Timeouts) -> str:
+    """Which of the timeouts it was, by how long the exchange ``took``; None: there was no connection."""
+    if took is None:
+        limit, name = min((timeouts.connect, "connect_timeout"), (timeouts.total, "timeout"))
+        return f"no connection to {host} within {name}={limit:g} s"
+    if took >= timeouts.total:
+        return f"{host} did not finish the response within timeout={timeouts.total:g} s in all"
+    return f"{host} sent nothing for read_timeout={timeouts.read:g} s"
+
+
+def make_too_large(url: str, limit: int, why: str) -> TooLarge:
+    return TooLarge(f"{url}: the body is larger than max_body={limit} bytes: {why}")
+
+
+# Longer than most delays between two requests to a host.
+IDLE_SECONDS: Final = 20.0
+# When to look again for what has arrived but was not read yet.
+AGAIN_SECONDS: Final = 0.01
+HUNG_UP: Final = "it closed the connection"
+# They belong to one connection of HTTP/1, or say what HTTP/2 says otherwise.
+_NOT_IN_HTTP2: Final = frozenset(
+    {
+        "host",
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "proxy-authorization",
+        "transfer-encoding",
+        "upgrade",
+        "te",
+    }
+)
+
+
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class ConnectionOwner(Protocol[T_contra]):
+    """Whoever a connection belongs to."""
+
+    def opened(self, connection: T_contra, /) -> None:
+        """It is there."""
+
+    def keep(self, connection: T_contra, /) -> None:
+        """It is idle, and can be used again."""
+
+    def forget(self, connection: T_contra, /) -> None:
+        """It is gone."""
+
+
+class ConnectionTimer:
+    """The only timer of a connection. An exchange that ends in time neither starts nor cancels one.
+
+    The timer fires at the earliest deadline that it was given, and the connection then says when to fire next. A
+    deadline that moves back, which is the usual case, leaves it as it is.
+    """
+
+    __slots__ = ("_due", "_handle", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._due = 0.0
+        self._handle: asyncio.TimerHandle | None = None
+
+    def watch(self, due: float, check: Callable[[], None]) -> None:
+        """Call ``check`` at ``due`` (monotonic seconds), unless it will be called before that.
+
+        ``check`` is an argument here and not of the constructor: stored, it would make a reference cycle of every
+        connection.
+        """
+        if self._handle is not None:
+            if self._due <= due:
+                return
+            self._handle.cancel()
+        self._due = due
+        self._handle = self._loop.call_later(due - monotonic(), self._fire, check)
+
+    def _fire(self, check: Callable[[], None]) -> None:
+        self._handle = None
+        check()
+
+    def cancel(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+
+class SharedBufferProtocol(asyncio.BufferedProtocol):
+    """For connections with TLS. Decrypted bytes go into one buffer for all of them and are copied from there. Otherwise
+    the event loop allocates 256 KB for every read."""
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return _BUFFER
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(_BUFFER[:nbytes]))
+
+    def data_received(self, data: bytes) -> None:
+        raise NotImplementedError
+
+
+_BUFFER: Final = memoryview(bytearray(256 * 1024))
+
+
+class OutgoingRequest:
+    """A request, ready to be sent; ``lines`` are its ``headers`` (names in lower case) as HTTP/1 writes them.
+
+    ``limit``: how many bytes of a body are read. A longer one is cut if it ``may_cut``, and refused otherwise.
+    """
+
+    __slots__ = ("_headers", "_host", "_lines", "_scheme", "_target", "body", "is_head", "limit", "may_cut", "method")
+
+    def __init__(
+        self,
+        method: str,
+        scheme: str,
+        host: str,
+        target: str,
+        headers: Mapping[str, str],
+        lines: str,
+        body: bytes,
+        limit: int,
+        may_cut: bool,
+    ) -> None:
+        self.method = method
+        self.body = body
+        self.limit = limit
+        self.may_cut = may_cut
+        self.is_head = method == "HEAD"
+        self._scheme = scheme
+        self._host = host
+        self._target = target
+        self._headers = headers
+        self._lines = lines
+
+    def encode_http1(self, *, absolute: bool = False) -> bytes:
+        """``absolute``: for a proxy, which has to know the host."""
+        target = f"{self._scheme}://{self._host}{self._target}" if absolute else self._target
+        own_host = "" if "host" in self._headers else f"Host: {self._host}\r\n"
+        head = f"{self.method} {target} HTTP/1.1\r\n{own_host}{self._lines}\r\n".encode("utf-8", "surrogateescape")
+        return head + self.body if self.body else head
+
+    def encode_http2_headers(self) -> bytes:
+        """The block of its headers."""
+        block = [
+            encode_field(b":method", self.method.encode()),
+            encode_field(b":scheme", self._scheme.encode()),
+            encode_field(b":authority", self._headers.get("host", self._host).encode()),
+            encode_field(b":path", self._target.encode()),
+        ]
+        block += [
+            encode_field(name.encode(), value.encode("utf-8", "surrogateescape"))
+            for name, value in self._headers.items()
+            if name not in _NOT_IN_HTTP2
+        ]
+        return b"".join(block)
+
+
+class RawResponse:
+    """A response, its body not decompressed; ``received``: when it began to arrive."""
+
+    __slots__ = ("body", "cut", "headers", "received", "status", "version")
+
+    def __init__(
+        self, status: int, version: str, headers: Headers, received: float, body: bytes = b"", cut: bool = False
+    ) -> None:
+        self.status = status
+        self.version = version
+        self.headers = headers
+        self.received = received
+        self.body = body
+        self.cut = cut
+
+
+class PoolClosed(Exception):
+    """The connections were closed by their owner."""
+
+
+class ConnectionBroken(Exception):
+    """The connection broke; ``begun``: after the head of the response."""
+
+    def __init__(self, begun: bool, cause: OSError) -> None:
+        super().__init__(str(cause))
+        self.begun = begun
+        self.cause = cause
+
+
+class RequestUnprocessed(Exception):
+    """The host did not begin to work on the request, so it may be sent again; ``needs_http1``: not by HTTP/2."""
+
+    def __init__(self, *, needs_http1: bool = False) -> None:
+        super().__init__("it refused the request before it worked on it")
+        self.needs_http1 = needs_http1

@@ -1,0 +1,103 @@
+"""The messages between a task and the process of its slice, each one line of JSON.
+
+The task begins with a :class:`SliceRequest`. Later it may send ``STOP_LINE`` (the job was revoked) or ``HAND_ON_LINE``
+(the time is up). When the task dies, even by kill -9, the pipe closes. The process sends :class:`SliceEvent` lines; the
+last one has an ``end``.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from uttu import errors
+from uttu.engine.worker_processes import CrashedPage
+from uttu.errors import UttuError
+from uttu.runtime.spec import CrawlSpec
+
+STOP_LINE = "stop"
+HAND_ON_LINE = "hand on"
+
+
+class SliceRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A slice of a crawl.
+
+    :param kind: ``slice`` runs the crawl, ``join`` takes part in it beside the slices, ``stop`` makes it stop.
+    :param job: the id of the task, shared by all slices of a crawl.
+    :param number: the number of the slice, from 1 on.
+    :param began: when the first slice began, in seconds since 1970.
+    :param took_down: pages that crashed earlier processes of this slice.
+    """
+
+    kind: Literal["slice", "join", "stop"] = "slice"
+    job: str
+    number: int = 1
+    seconds: float
+    began: float
+    file: str
+    spider_name: str = ""
+    arguments: dict[str, str] = {}
+    flags: dict[str, Any] = {}
+    outputs: tuple[str, ...] = ()
+    crawl: str = ""
+    fresh: bool = False
+    resume: bool = False
+    took_down: tuple[CrashedPage, ...] = ()
+
+    def plan(self, *, first: bool) -> CrawlSpec:
+        """Build the spec of the crawl. ``fresh`` and ``resume`` apply only to the ``first`` slice."""
+        return CrawlSpec(
+            file=Path(self.file),
+            spider_name=self.spider_name,
+            arguments=self.arguments,
+            flags=self.flags,
+            outputs=self.outputs,
+            crawl=self.crawl,
+            fresh=self.fresh and first,
+            resume=self.resume and first,
+        )
+
+
+class SliceEnd(StrEnum):
+    """The result of a slice."""
+
+    OVER = "over"
+    """The crawl has ended; the event has a summary."""
+    HANDED_ON = "handed on"
+    """The next slice continues the crawl."""
+    AGAIN = "again"
+    """The same slice is sent again: another process works on the crawl."""
+    STALE = "stale"
+    """Later slices have begun: there is nothing to do and nothing to report."""
+    FAILED = "failed"
+    """It failed; ``error`` and ``message`` say why."""
+
+
+class SliceEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An event of the process: progress of the crawl, that it leads the crawl, or its end."""
+
+    progress: dict[str, Any] | None = None
+    leads: bool = False
+    end: SliceEnd | None = None
+    summary: dict[str, Any] | None = None
+    error: str = ""
+    message: str = ""
+
+    @classmethod
+    def of_error(cls, error: Exception) -> SliceEvent:
+        """Return the last event of a process that failed with this error."""
+        known = isinstance(error, UttuError)
+        message = str(error) if known else f"{type(error).__name__}: {error}"
+        return cls(end=SliceEnd.FAILED, error=type(error).__name__ if known else UttuError.__name__, message=message)
+
+    def exception(self) -> UttuError:
+        """Return the error as an exception, in the process that reads the event."""
+        kind = getattr(errors, self.error, UttuError)
+        return kind(self.message) if issubclass(kind, UttuError) else UttuError(self.message)
+
+
+# The reason of a crawl that was stopped because its job was revoked.
+REVOKED = "revoked"

@@ -1,0 +1,225 @@
+"""The schedules of an app: the store, the schedules in code and ``uttu.toml``, and changes to them while beats run.
+
+A schedule is *fixed* if it is defined in code or ``uttu.toml``. The leading beat installs fixed schedules in the store;
+until then they exist only here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from celery.beat import BeatLazyFunc
+
+from uttu.clients.addresses import mask_password
+from uttu.errors import ConfigError, StoreError
+from uttu.jobs.schedules.base import ScheduleBackend
+from uttu.jobs.schedules.schedule import Schedule, ScheduleSource, parse_schedule
+
+if TYPE_CHECKING:
+    from uttu.jobs.schedules.base import ScheduleBackend
+    from uttu.jobs.schedules.schedule import ScheduleState, StoredSchedule
+import msgspec
+
+from uttu.jobs.schedules.base import RunState
+from uttu.jobs.schedules.schedule import ScheduleState, StoredSchedule
+
+_REDIS: Final = ("redis", "rediss", "redis+socket", "redis+unix", "unix")
+_FILE: Final = "sqlite:.uttu/jobs/schedules.db"
+
+
+def open_schedule_store(url: str, name: str, folder: Path = Path()) -> ScheduleBackend:
+    """Open the store of the app ``name``; paths are relative to ``folder``.
+
+    :raises ConfigError: the URL has an unknown scheme.
+    """
+    scheme, _, rest = url.partition(":")
+    match scheme.lower():
+        case "sqlite" if rest.removeprefix("//"):
+            from uttu.jobs.schedules.sqlite import SqliteScheduleStore
+
+            return SqliteScheduleStore(folder / Path(os.path.expanduser(rest.removeprefix("//"))))
+        case word if word in _REDIS:
+            from uttu.jobs.schedules.redis import RedisScheduleStore
+
+            return RedisScheduleStore(url, name)
+    raise ConfigError(f"schedules can't be kept at {mask_password(url)!r}; write redis://HOST:PORT/DB or sqlite:FILE")
+
+
+def open_app_store(app: Any) -> ScheduleBackend:
+    """Open the store of an app: the configured one, else the broker if it is Redis, else a file.
+
+    :raises ConfigError: as :func:`open_schedule_store`.
+    """
+    settings = getattr(app, "uttu", None)
+    url = settings.schedules if settings is not None else ""
+    if not url:
+        broker = str(app.conf.broker_url).partition(";")[0]
+        url = broker if broker.partition("://")[0] in _REDIS else _FILE
+        if hold := getattr(app, "_hold", None):
+            # The embedded server may not run yet.
+            hold()
+    return open_schedule_store(
+        url, settings.name if settings is not None else app.main or "uttu", getattr(app, "folder", Path())
+    )
+
+
+def read_fixed_schedules(app: Any) -> tuple[list[Schedule], list[str]]:
+    """Return the schedules in code and in ``uttu.toml``, and the errors of invalid ones."""
+    timezone = str(app.conf.timezone or "UTC")
+    settings = getattr(app, "uttu", None)
+    # Modules with periodic tasks may not be imported yet.
+    app.loader.import_default_modules()
+    app.finalize(auto=True)
+    found = {entry.name: entry for entry in getattr(app, "entries", ())}
+    wrong: list[str] = []
+    sources: list[tuple[Mapping[str, Any], ScheduleSource]] = [
+        (app.conf.beat_schedule or {}, "code"),
+        (settings.schedule if settings is not None else {}, "uttu.toml"),
+    ]
+    for tables, source in sources:
+        for name, table in tables.items():
+            try:
+                found[name] = (
+                    table if isinstance(table, Schedule) else parse_schedule(name, _to_plain(table), source, timezone)
+                )
+            except ConfigError as error:
+                wrong.append(str(error))
+    return list(found.values()), wrong
+
+
+def find_unknown_tasks(app: Any, entries: Iterable[Schedule]) -> list[str]:
+    """Return warnings about schedules whose task this app does not have. Workers may have it."""
+    found = []
+    for entry in entries:
+        if entry.task not in app.tasks:
+            close = difflib.get_close_matches(entry.task, list(app.tasks), n=1)
+            what = f"did you mean {close[0]!r}? " if close else ""
+            found.append(
+                f"schedule {entry.name!r}: there is no task {entry.task!r} here; {what}It fails unless workers know it"
+            )
+    return found
+
+
+def lazy_arguments(app: Any, name: str) -> tuple[Any, Any] | None:
+    """Return the arguments of a schedule in code with ``BeatLazyFunc`` values evaluated; None if it has none."""
+    table = (app.conf.beat_schedule or {}).get(name)
+    if not isinstance(table, Mapping):
+        return None
+    args, kwargs = table.get("args") or (), table.get("kwargs") or {}
+    if not any(isinstance(each, BeatLazyFunc) for each in (*args, *kwargs.values())):
+        return None
+    return (
+        tuple(each() if isinstance(each, BeatLazyFunc) else each for each in args),
+        {key: each() if isinstance(each, BeatLazyFunc) else each for key, each in kwargs.items()},
+    )
+
+
+def _to_plain(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace ``BeatLazyFunc`` values, which cannot be stored, with None."""
+    args, kwargs = table.get("args") or (), table.get("kwargs") or {}
+    return {
+        **table,
+        "args": tuple(None if isinstance(each, BeatLazyFunc) else each for each in args),
+        "kwargs": {key: None if isinstance(each, BeatLazyFunc) else each for key, each in kwargs.items()},
+    }
+
+
+_CHANGE_ATTEMPTS = 10
+
+
+class ScheduleCatalog:
+    """All schedules of an app. ``installed`` are the names of those in the store."""
+
+    def __init__(self, app: Any, store: ScheduleBackend) -> None:
+        from uttu.jobs.schedules.schedule import StoredSchedule, create_state
+
+        self.app = app
+        self.store = store
+        kept = {each.entry.name: each for each in store.entries()}
+        self.installed = frozenset(kept)
+        fixed, self.wrong = read_fixed_schedules(app)
+        for entry in fixed:
+            if entry.name not in kept:
+                kept[entry.name] = StoredSchedule(entry, create_state(entry, utc_now()))
+        self.all = dict(sorted(kept.items()))
+
+    def find(self, name: str) -> StoredSchedule:
+        """Return a schedule.
+
+        :raises ConfigError: no schedule has this name.
+        """
+        import difflib
+
+        if name in self.all:
+            return self.all[name]
+        close = difflib.get_close_matches(name, self.all, n=1)
+        what = f"did you mean {close[0]!r}?" if close else "see uttu schedule ls"
+        raise ConfigError(f"there is no schedule {name!r}; {what}")
+
+    def change(self, name: str, changed: Callable[[StoredSchedule], ScheduleState]) -> ScheduleState:
+        """Change the state of a schedule. Retries if a beat changes it at the same time.
+
+        :raises ConfigError: no schedule has this name.
+        :raises StoreError: it still conflicts after ``_CHANGE_ATTEMPTS`` tries.
+        """
+        from uttu.jobs.schedules.schedule import StoredSchedule
+
+        kept = self.find(name)
+        if name not in self.installed and self.store.put(kept.entry, changed(kept)):
+            return changed(kept)
+        for _ in range(_CHANGE_ATTEMPTS):
+            there = {each.entry.name: each for each in self.store.entries()}
+            if name not in there:
+                raise ConfigError(f"schedule {name!r} was removed just now")
+            found = StoredSchedule(there[name].entry, there[name].state)
+            after = changed(found)
+            if self.store.change(name, found.state, after):
+                return after
+        raise StoreError(f"schedule {name!r} is changed all the time by others: try again")
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def list_rows(book: ScheduleCatalog) -> list[dict[str, Any]]:
+    """Return all schedules as rows for ``--json``."""
+    kept = list(book.all.values())
+    sent = [each for each in kept if each.state.open]
+    marks = dict(
+        zip((each.entry.name for each in sent), book.store.marks([each.state.open for each in sent]), strict=True)
+    )
+    return [_row(each, marks.get(each.entry.name), each.entry.name in book.installed) for each in kept]
+
+
+def _row(kept: StoredSchedule, mark: RunState | None, installed: bool) -> dict[str, Any]:
+    entry = msgspec.to_builtins(kept.entry)
+    state = msgspec.to_builtins(kept.state)
+    now = _describe_state(kept, mark, installed)
+    return {"name": entry.pop("name"), "state": now, "text": str(kept.entry.when), **entry} | {
+        "next": state["next"],
+        "last": state["last"],
+        "last_task": state["open"] or None,
+        "sent": state["sent"],
+        "skipped": state["skipped"],
+        "missed": state["missed"],
+        "note": state["note"],
+    }
+
+
+def _describe_state(kept: StoredSchedule, mark: RunState | None, installed: bool) -> str:
+    if kept.state.paused:
+        return "paused"
+    if not installed:
+        return "new"
+    match mark:
+        case RunState.RUNNING | RunState.WAITING:
+            return "running"
+        case RunState.NONE:
+            return "sent"
+    return "waiting"

@@ -1,0 +1,137 @@
+"""Explain what happened to a URL: from the store if it is known, otherwise by applying the crawl's rules.
+
+A URL that was never admitted leaves no trace in the store: a crawl refuses hundreds of thousands of links that are out
+of scope or look like traps, and storing each would cost more than the crawl. So the same rules are applied again here.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from pathlib import Path
+
+import msgspec
+
+from uttu.errors import UttuError
+from uttu.frontier.base import LaneState, Trace
+from uttu.frontier.catalog import CrawlStore
+from uttu.model.url import fingerprint, host_of, origin_of
+from uttu.operations.crawls import CrawlStatus
+from uttu.policy import robots
+from uttu.policy.scope import PRIVATE
+from uttu.policy.traps import Traps
+from uttu.runtime import factory
+from uttu.settings import Settings, load_settings
+from uttu.spider.loader import load_spider
+
+_MOST_LANES = 100_000
+_redirected = re.compile(r"redirected to (\S+?)(?:, which is not fetched: (.*))?").fullmatch
+
+
+class UrlExplanation(msgspec.Struct, frozen=True, kw_only=True):
+    """The explanation of one URL. ``guesses`` are possible reasons why it is unknown, the most certain first."""
+
+    url: str
+    trace: Trace
+    lane: LaneState | None = None
+    guesses: tuple[str, ...] = ()
+    known_as: tuple[str, ...] = ()
+    """Similar URLs that the crawl knows."""
+
+    @property
+    def target(self) -> str:
+        """The URL it redirected to; empty if it did not, or if the target was refused."""
+        found = _redirected(self.trace.reason) if self.trace.state == "done" else None
+        return found[1] if found and not found[2] else ""
+
+
+async def explain_url(store: CrawlStore, standing: CrawlStatus, url: str) -> list[UrlExplanation]:
+    """Explain a URL and, if it redirected, each URL of the chain."""
+    found: list[UrlExplanation] = []
+    came_by: list[str] = []
+    while url:
+        # A redirect back to a page of the same chain is a separate request with a salt; see uttu.policy.redirect.
+        salt = f"redirect {len(came_by)}" if url in came_by else ""
+        trace = await store.inspector.trace(fingerprint(url, salt=salt))
+        if trace.state == "unknown":
+            found.append(await _explain_unknown(store, standing, url, trace))
+            break
+        lane = await _find_lane(store, trace.lane) if trace.state == "pending" else None
+        found.append(UrlExplanation(url=url, trace=trace, lane=lane))
+        came_by.append(url)
+        url = found[-1].target if len(came_by) < 100 else ""
+    return found
+
+
+async def _find_lane(store: CrawlStore, name: str) -> LaneState | None:
+    return next((lane for lane in await store.inspector.lanes(_MOST_LANES) if lane.name == name), None)
+
+
+async def _explain_unknown(store: CrawlStore, standing: CrawlStatus, url: str, trace: Trace) -> UrlExplanation:
+    traces = {each: await store.inspector.trace(fingerprint(each)) for each in _spellings(url)}
+    known_as = tuple(each for each, trace in traces.items() if trace.state != "unknown")
+    return UrlExplanation(
+        url=url, trace=trace, guesses=tuple(await _guess_reasons(store, standing, url)), known_as=known_as
+    )
+
+
+async def _guess_reasons(store: CrawlStore, standing: CrawlStatus, url: str) -> list[str]:
+    settings, found = _read_settings(standing.facts)
+    scope = factory.create_scope(settings, frozenset(standing.facts.get("start_hosts", "").split()))
+    refused = scope.refuse(url, 0)
+    if refused:
+        of = f" ({', '.join(settings.domains)})" if "domains" in refused else ""
+        if refused == PRIVATE:
+            of = ", where only pages of the same host may lead"
+        return [f"out of scope: {refused}{of}", *found]
+    if trap := Traps(date.today()).refuse(url):
+        return [f"it looks like a trap: {trap}", *found]
+    guesses = []
+    if settings.robots and not await _is_allowed(store, settings, url):
+        guesses.append("the site's robots.txt forbids it, so it would not be fetched even if a page led to it")
+    lane = await _find_lane(store, host_of(url))
+    most = settings.max_pages_per_host
+    if most and (lane is None or lane.total >= most):
+        may = "" if lane else "perhaps "
+        guesses.append(f"{may}its host has had the {most:,} pages that max_pages_per_host allows")
+    left = f"; {standing.counts.work:,} pages are still to do" if standing.counts.work else ""
+    guesses.append(f"no page that was fetched led the spider to it{left}")
+    if settings.max_depth:
+        guesses.append(f"it may lie more than max_depth={settings.max_depth} links away from the start")
+    return guesses + found
+
+
+async def _is_allowed(store: CrawlStore, settings: Settings, url: str) -> bool:
+    stored = await store.memo.recall(f"robots {origin_of(url)}")
+    return stored is None or robots.load(stored).allowed(url, settings.user_agent)
+
+
+def _read_settings(facts: dict[str, str]) -> tuple[Settings, list[str]]:
+    """The crawl's settings as far as they can be loaded, and messages about what could not be loaded."""
+    flags = msgspec.json.decode(facts.get("flags", "{}"))
+    try:
+        spider = load_spider(Path(facts.get("file", "")), facts.get("spider", ""))
+        return load_settings(spider.settings, flags), []
+    except UttuError as error:
+        first = str(error).splitlines()[0].rstrip(":")
+        try:
+            return load_settings({}, flags), [f"the spider's own settings are not known now: {first}"]
+        except UttuError:
+            return Settings(), [f"the crawl's settings are not known now: {first}"]
+
+
+def _spellings(url: str) -> list[str]:
+    """URLs that people easily confuse with this one: other scheme, with or without www, slash or query."""
+    scheme, _, rest = url.partition("://")
+    other = "http" if scheme == "https" else "https"
+    host, slash, path = rest.partition("/")
+    path, mark, query = path.partition("?")
+    turned = path.removesuffix("/") if path.endswith("/") else path + "/"
+    named = host.removeprefix("www.") if host.startswith("www.") else "www." + host
+    tail = slash + path + mark + query
+    found = [f"{other}://{rest}", f"{scheme}://{named}{tail}", f"{other}://{named}{tail}"]
+    if path:
+        found.append(f"{scheme}://{host}/{turned}{mark}{query}")
+    if query:
+        found.append(f"{scheme}://{host}/{path}")
+    return found

@@ -1,0 +1,65 @@
+"""Conditions on a finished crawl, for ``--fail-on``: a metric, a comparison, a number, as in ``error_rate>5%``."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+
+import msgspec
+
+from uttu.errors import UsageError
+from uttu.model import Counts
+
+_OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+# Metrics that may be compared with a percentage.
+_RATES = ("error_rate",)
+_CONDITION = re.compile(r"\s*(\w+)\s*(>=|<=|==|!=|>|<)\s*(-?[\d.]+)(%?)\s*")
+
+
+class Condition(msgspec.Struct, frozen=True):
+    text: str
+    name: str
+    comparison: str
+    value: float
+
+    def met(self, numbers: dict[str, float]) -> bool:
+        return _OPERATORS[self.comparison](numbers[self.name], self.value)
+
+
+def collect_metrics(counts: Counts, dead_kinds: dict[str, int]) -> dict[str, float]:
+    """The metrics that conditions can use. Pages that robots.txt forbids do not count as errors."""
+    errors = counts.dead - dead_kinds.get("robots", 0)
+    ended = counts.done + errors
+    return {
+        "pages": counts.done,
+        "items": counts.items,
+        "errors": errors,
+        "dead": counts.dead,
+        "bytes": counts.bytes,
+        "pending": counts.work,
+        "error_rate": errors / ended if ended else 0.0,
+    }
+
+
+def parse_condition(text: str) -> Condition:
+    """Parse a condition.
+
+    :raises UsageError: it is not a metric, a comparison and a number.
+    """
+    found = _CONDITION.fullmatch(text)
+    known = collect_metrics(Counts(), {})
+    if not found or found[1] not in known or found[3].count(".") > 1 or found[3] in ("-", ".", "-."):
+        raise UsageError(
+            f"--fail-on {text!r}: write a comparison such as 'error_rate>0.05'; known are {', '.join(known)}"
+        )
+    if found[4] and found[1] not in _RATES:
+        raise UsageError(f"--fail-on {text!r}: {found[1]} is a number, not a share of something: leave the % out")
+    return Condition(text, found[1], found[2], float(found[3]) / (100 if found[4] else 1))

@@ -1,0 +1,351 @@
+"""Open, resume, lead and join a crawl. Commands, jobs and tests share these functions.
+
+    open_crawl    open the crawl's store, new or resumed
+    lead_crawl    open the store and its outputs, and build a supervisor; the caller holds ``catalog.supervise(name)``
+    lead_program  connect the frontier and the message brokers, take the supervisor's role, and lead
+    join_crawl    build a worker of a crawl that another process leads
+
+A crawl is named after its spider and its arguments (:func:`uttu.runtime.spec.derive_crawl_name`). If the command is run
+again, a crawl that was cut short is resumed. One that finished or reached a limit starts from the beginning, unless
+``resume`` is set.
+
+The caller stops the supervisor or worker, and shows its progress.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from uttu.clients.addresses import mask_password
+from uttu.clock import SystemClock
+from uttu.engine.aio import batch_stream
+from uttu.engine.exporter import Exporter
+from uttu.engine.heartbeat import CrawlWorker
+from uttu.engine.seeds import start_requests
+from uttu.engine.supervisor import Ending, Supervisor, WorkerGroup, describe_failure
+from uttu.engine.worker_processes import WorkerProcesses
+from uttu.errors import StartError, StoreError, UttuError
+from uttu.fetch.base import Fetcher
+from uttu.frontier.base import Rules
+from uttu.frontier.catalog import CrawlCatalog, CrawlStore
+from uttu.model import Counts, Pace, Request
+from uttu.model.crawl import CrawlState
+from uttu.model.url import host_of
+from uttu.runtime import factory, outputs
+from uttu.runtime.messaging import CrawlMessaging, connect_messaging
+from uttu.runtime.registry import open_frontier
+from uttu.runtime.spec import CrawlSpec
+from uttu.settings import DATA_FOLDER, Settings, export_secrets
+from uttu.sinks.base import Sink
+from uttu.spider import Spider
+
+T = TypeVar("T")
+
+# Prefix of the reason of a crawl that was moved to another frontier.
+MOVED = "moved to "
+# Prefix of the reason of a crawl whose copy is not complete yet.
+MOVING = "being moved here from "
+# Start requests are put in batches of _SEED_BATCH, or after _SEED_SECONDS. The first batch determines the start hosts.
+_SEED_BATCH, _SEED_SECONDS = 1000, 0.5
+_log = logging.getLogger("uttu.crawl")
+
+
+class OpenedCrawl(msgspec.Struct, frozen=True):
+    """A crawl's open store, and how it was opened."""
+
+    store: CrawlStore
+    resumed: bool
+    counts: Counts
+    former: str = ""
+    """How the crawl that this one replaces ended; or, if an ended crawl is resumed, how that one ended."""
+    created: bool = False
+    """Whether the store was created just now."""
+    facts: dict[str, str] = {}
+    """The ledger of the last run with this name."""
+
+
+async def open_crawl(catalog: CrawlCatalog, name: str, settings: Settings, *, fresh: bool, resume: bool) -> OpenedCrawl:
+    """Open a crawl. Create it if it does not exist, if ``fresh`` is set, or if it has ended and ``resume`` is not set.
+
+    A crawl that is replaced is only put aside: call ``keep`` or ``restore`` of the catalog to drop it or bring it back.
+
+    :raises StoreError: the store can't be opened.
+    :raises UttuError: the crawl was moved to another frontier, or start URLs taken from its feed would be lost.
+    """
+    former = ""
+    facts: dict[str, str] = {}
+    there = name in await catalog.names()
+    if there and fresh:
+        # Ignore errors: a crawl that can't be opened may be the reason to start again.
+        with contextlib.suppress(StoreError):
+            store = await catalog.open(name, settings.rules)
+            facts = await store.ledger.facts()
+            await store.ledger.note(state=CrawlState.STOPPED, reason="started again")
+            await store.frontier.close()
+    elif there:
+        store = await catalog.open(name, settings.rules)
+        facts, counts = await store.ledger.facts(), await store.frontier.counts()
+        state, reason = CrawlState(facts.get("state", CrawlState.RUNNING)), facts.get("reason", "")
+        if reason.startswith(MOVED):
+            await store.frontier.close()
+            raise UttuError(f"crawl {name!r} was {reason}: go on with it there, or start again here with --fresh")
+        if reason.startswith(MOVING):
+            await store.frontier.close()
+            raise UttuError(f"crawl {name!r} is {reason}; if that was cut short, move it again, or start with --fresh")
+        # The crawl ended without its supervisor, so its outputs must still be completed.
+        unattended = facts.get("unattended") == "yes"
+        former = state.value if state is CrawlState.FINISHED else reason or state.value
+        if not state.ended or unattended or resume:
+            await _update_pace(store, facts.get("pace", ""), settings.rules)
+            ended = former if state.ended and not unattended else ""
+            return OpenedCrawl(store, facts.get("state") is not None, counts, ended, facts=facts)
+        await store.frontier.close()
+        if settings.feed and counts.work:
+            # Messages taken from the feed are acknowledged, so their pages would be lost.
+            raise UttuError(
+                f"crawl {name!r} ended at its {former}, with {counts.work:,} pages to do that its feed does not have "
+                "any more: go on with --resume and a higher limit, or drop them with --fresh"
+            )
+    store = await catalog.create(name, settings.rules)
+    await _update_pace(store, "", settings.rules)
+    return OpenedCrawl(store, False, Counts(), former, created=True, facts=facts)
+
+
+async def _update_pace(store: CrawlStore, noted: str, rules: Rules) -> None:
+    """Lanes store their pace. If the setting has changed, update the lanes that had the former pace."""
+    former = msgspec.json.decode(noted, type=Pace) if noted else rules.pace
+    if former != rules.pace:
+        await store.inspector.repace(former, rules.pace)
+    pace = msgspec.json.encode(rules.pace).decode()
+    await store.ledger.note(pace=pace, rules=msgspec.json.encode(rules).decode())
+
+
+def read_rules(facts: dict[str, str]) -> Rules:
+    """The rules of a crawl from its ledger, to open it without its spider."""
+    return msgspec.json.decode(facts["rules"], type=Rules) if "rules" in facts else Rules()
+
+
+async def read_start_hosts(store: CrawlStore) -> frozenset[str]:
+    """The hosts where the crawl started, which it may fetch even if they are private."""
+    return frozenset((await store.ledger.facts()).get("start_hosts", "").split())
+
+
+async def open_start(
+    spider: Spider, store: CrawlStore, max_block: float = 0.0
+) -> tuple[frozenset[str], AsyncIterator[Sequence[Request]]]:
+    """The start hosts, and the start requests in batches.
+
+    The hosts come from the ledger if all start requests were put before, otherwise from the first batch.
+
+    :param max_block: See :func:`start_requests`.
+    """
+    stream = batch_stream(start_requests(spider, max_block), _SEED_BATCH, _SEED_SECONDS)
+    if (await store.ledger.facts()).get("seeded") == "yes":
+        return await read_start_hosts(store), stream
+    first: list[Request] = await anext(stream, [])
+    hosts = frozenset(host_of(request.url) for request in first)
+    await store.ledger.note(start_hosts=" ".join(sorted(hosts)))
+    return hosts, _chain(first, stream)
+
+
+async def _chain(first: T, rest: AsyncIterator[T]) -> AsyncIterator[T]:
+    yield first
+    async for each in rest:
+        yield each
+
+
+async def create_supervisor(
+    spider: Spider,
+    settings: Settings,
+    store: CrawlStore,
+    fetcher: Fetcher,
+    sinks: Sequence[Sink],
+    workers: Sequence[str] = (),
+    count: int = 1,
+    wire: CrawlMessaging | None = None,
+    spent: float = 0.0,
+) -> Supervisor:
+    """Build the supervisor of a crawl, with one worker in this process or with worker processes.
+
+    :param workers: The command of a worker process; empty for one worker in this process.
+    :param count: The number of worker processes.
+    :param wire: The process's message brokers.
+    :param spent: See :class:`Supervisor`.
+    """
+    wire = wire or CrawlMessaging()
+    hosts, start = await open_start(spider, store, factory.max_block_seconds(settings))
+    crew: WorkerGroup
+    if workers:
+        crew = WorkerProcesses(workers, count, export_secrets(settings), store.frontier)
+    else:
+        crew = factory.create_worker(spider, settings, store, fetcher, hosts, events=wire.events)
+    return Supervisor(
+        start=start,
+        crew=crew,
+        frontier=store.frontier,
+        ledger=store.ledger,
+        drain=Exporter(store.outbox, sinks, store.ledger, factory.create_worker_name(), keep=settings.keep_items),
+        limits=factory.create_limits(settings),
+        clock=SystemClock(),
+        feed=store.feed,
+        stay=settings.stay,
+        topic_seeds=wire.topic_seeds(store.frontier, spider.handlers),
+        events=wire.events,
+        spent=spent,
+        grace=factory.grace_seconds(settings),
+    )
+
+
+class LeadSession(msgspec.Struct, frozen=True):
+    """An open crawl and its supervisor."""
+
+    opened: OpenedCrawl
+    supervisor: Supervisor
+
+
+@contextlib.asynccontextmanager
+async def lead_crawl(
+    plan: CrawlSpec,
+    spider: Spider,
+    settings: Settings,
+    catalog: CrawlCatalog,
+    name: str,
+    sinks: Sequence[Sink],
+    wire: CrawlMessaging,
+    spent: float = 0.0,
+    folder: Path = DATA_FOLDER,
+) -> AsyncIterator[LeadSession]:
+    """Open a crawl and its outputs, ready to run. The caller must hold ``catalog.supervise(name)``.
+
+    :param spent: See :class:`Supervisor`.
+    :param folder: Where the development cache is.
+    :raises UttuError: the crawl or an output can't be opened. A crawl that it would have replaced is restored.
+    """
+    fetcher = factory.create_fetcher(settings, folder)
+    crawl = await open_crawl(catalog, name, settings, fresh=plan.fresh, resume=plan.resume)
+    store = crawl.store
+    begun = False
+    try:
+        if crawl.resumed and (crawl.counts.work or crawl.facts.get("seeded") != "yes"):
+            plan.check_going_on(settings, crawl.facts)
+        if not plan.overwrite:
+            await outputs.check_outputs(sinks, catalog, crawl.facts, store)
+        await plan.note(store, spider, settings)
+        command = plan.worker_command() if plan.workers > 1 else []
+        try:
+            supervisor = await create_supervisor(
+                spider, settings, store, fetcher, sinks, command, plan.workers, wire, spent
+            )
+        except StartError as error:
+            # Keep the crawl although it has no pages, so that ``uttu status`` shows the failure.
+            await store.ledger.note(state=CrawlState.STOPPED, reason=describe_failure(error))
+            begun = True
+            raise
+        if crawl.created:
+            await outputs.inherit_records(crawl.facts, store)
+        # Record the outputs before open(), in case the process is killed there, and after it, when the files exist.
+        await outputs.record_outputs(sinks, store, closed=False)
+        await supervisor.open()
+        await outputs.record_outputs(sinks, store, closed=False)
+        await catalog.keep(name)
+        begun = True
+        how = "Resumed" if crawl.resumed else "Opened"
+        place, done, work = _place(settings), crawl.counts.done, crawl.counts.work
+        _log.info(
+            f"{how} crawl %(crawl)s in %(place)s: %(done)d done, %(work)d to do",
+            {"crawl": name, "place": place, "done": done, "work": work, "resumed": crawl.resumed},
+        )
+        wire.hear(supervisor.check_now)
+        try:
+            yield LeadSession(crawl, supervisor)
+        finally:
+            # If the store is away, the files stay recorded as not closed, as after a kill.
+            with contextlib.suppress(StoreError):
+                mine = [sink for sink in sinks if sink.name not in supervisor.elsewhere]
+                await outputs.record_outputs(mine, store, closed=True)
+    finally:
+        await fetcher.close()
+        await store.frontier.close()
+        if crawl.created and not begun:
+            await catalog.discard(name)
+        else:
+            await catalog.restore(name)
+
+
+@contextlib.asynccontextmanager
+async def lead_program(
+    spec: CrawlSpec,
+    spider: Spider,
+    settings: Settings,
+    name: str,
+    sinks: Sequence[Sink],
+    must_resume: Callable[[CrawlCatalog], Awaitable[bool]] | None = None,
+    folder: Path = DATA_FOLDER,
+) -> AsyncIterator[LeadSession]:
+    """Connect everything that a crawl needs, and lead it during the block.
+
+    :param must_resume: An async function that says whether a crawl that has ended must be resumed.
+    :raises UttuError: the crawl or an output can't be opened, or a crawl of this name is running.
+    """
+    catalog = await open_frontier(settings.frontier, folder)
+    try:
+        async with catalog.supervise(name), connect_messaging(settings, name, _log.warning, fed=True) as wire:
+            if must_resume is not None and await must_resume(catalog):
+                spec = msgspec.structs.replace(spec, resume=True)
+            async with lead_crawl(spec, spider, settings, catalog, name, sinks, wire, folder=folder) as session:
+                for output, owner in session.supervisor.elsewhere.items():
+                    _log.warning("%s is being written by %s; it is taken over when that process is gone", output, owner)
+                yield session
+    finally:
+        await catalog.close()
+
+
+class WorkerSession(msgspec.Struct, frozen=True):
+    """An open crawl and a worker of it."""
+
+    store: CrawlStore
+    member: CrawlWorker
+
+
+@contextlib.asynccontextmanager
+async def join_crawl(
+    spider: Spider, settings: Settings, catalog: CrawlCatalog, name: str, wire: CrawlMessaging
+) -> AsyncIterator[WorkerSession]:
+    """Open an existing crawl and build a worker for it, ready to run.
+
+    :raises StoreError: the crawl can't be opened.
+    """
+    store = await catalog.open(name, settings.rules)
+    fetcher = factory.create_fetcher(settings, DATA_FOLDER)
+    try:
+        hosts = await read_start_hosts(store)
+        is_supervised = functools.partial(catalog.is_supervised, name)
+        member = factory.create_worker(spider, settings, store, fetcher, hosts, is_supervised, wire.events)
+        _log.info("Joined crawl %(crawl)s in %(place)s", {"crawl": name, "place": _place(settings)})
+        wire.hear(member.check_now)
+        yield WorkerSession(store, member)
+    finally:
+        await fetcher.close()
+        await store.frontier.close()
+
+
+def _place(settings: Settings) -> str:
+    """Where the crawl is kept, without a password."""
+    return mask_password(settings.frontier) or str(DATA_FOLDER)
+
+
+async def summarize_crawl(ending: Ending, store: CrawlStore) -> dict[str, Any]:
+    """How a crawl ended, and its counts, as a JSON-compatible dict."""
+    return {
+        "state": ending.state,
+        "reason": ending.reason,
+        **msgspec.structs.asdict(await store.frontier.counts()),
+        "dead_kinds": await store.inspector.dead_kinds(),
+    }

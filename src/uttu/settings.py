@@ -1,0 +1,376 @@
+"""Settings of a crawl: typed, read once, from the weakest source to the strongest.
+
+    defaults < the spider's own < ``uttu.toml`` < environment (``UTTU_DELAY=2``) < flags (``-s delay=2``)
+
+Text may stand for any type, because the environment and flags have only text: a list is written with commas, a table
+as JSON. Wrong values raise :class:`ConfigError`, or :class:`UsageError` if they come from a flag; the message names
+the source, the setting and the expected form. Names of other crawlers' settings get a hint.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tomllib
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from uttu import __version__, former
+from uttu.errors import ConfigError, UsageError
+from uttu.frontier.base import Order, Rules
+from uttu.model import Pace
+from uttu.policy.retry import MAX_RETRY_AFTER
+from uttu.policy.robots import MAX_CRAWL_DELAY
+
+USER_AGENT = f"Uttu/{__version__} (web crawler)"
+SETTINGS_FILE = "uttu.toml"
+ENVIRONMENT_PREFIX = "UTTU_"
+FRONTIER_VARIABLE = ENVIRONMENT_PREFIX + "FRONTIER"
+# Not settings: they hold for a process and its children. See uttu.runtime.logs.
+LOG_VARIABLES = tuple(ENVIRONMENT_PREFIX + name for name in ("LOG_LEVEL", "LOG_FILE", "LOG_FORMAT"))
+# Settings that may hold a password and that all processes of a crawl need.
+_SECRET_SETTINGS = ("frontier", "bus", "proxy", "headers")
+# Numbers must be 0 or more, except these: above 0, or at least the given value.
+_ABOVE_0 = frozenset({"timeout", "connect_timeout", "read_timeout", "lease_seconds"})
+_LEAST = {"concurrency": 1, "max_body": 1}
+# Words for booleans, besides those of msgspec: true, false, 1 and 0.
+_BOOLEAN_WORDS = {"yes": True, "on": True, "no": False, "off": False}
+# Tables of uttu.toml that other modules read.
+OTHER_TABLES = frozenset({"jobs"})
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All settings of a crawl. The defaults are polite to sites."""
+
+    # Politeness
+    user_agent: str = USER_AGENT
+    robots: bool = True
+    delay: float = 0.5
+    per_host: int = 1
+    throttle: bool = False
+    max_crawl_delay: float = MAX_CRAWL_DELAY
+    max_retry_after: float = MAX_RETRY_AFTER
+    nofollow: bool = False
+    noindex: bool = False
+
+    # Scope
+    domains: tuple[str, ...] = ()
+    private: bool = False
+    max_depth: int = 0
+    max_url_length: int = 2000
+    max_pages_per_host: int = 0
+
+    # When the crawl ends; 0 means unlimited
+    stay: bool = False
+    max_pages: int = 0
+    max_items: int = 0
+    max_bytes: int = 0
+    max_seconds: float = 0.0
+
+    # Fetching
+    concurrency: int = 64
+    timeout: float = 30.0
+    connect_timeout: float = 10.0
+    read_timeout: float = 15.0
+    max_body: int = 16 * 1024 * 1024
+    retries: int = 3
+    max_redirects: int = 10
+    meta_refresh: bool = True
+    cookies: bool = True
+    http2: bool = True
+    verify: bool = True
+    ca_file: str = ""
+    proxy: str = ""
+    headers: dict[str, str] = {}
+    cache: bool = False
+    fetcher: str = "http"
+
+    # The frontier
+    frontier: str = ""
+    keep_items: int = 100_000
+    order: Order = "fifo"
+    lease_seconds: float = 60.0
+
+    # Messages
+    bus: str = ""
+    feed: str = ""
+    feed_idle: float = 0.0
+
+    # Handlers; 0 means unlimited
+    handler_timeout: float = 300.0
+    max_block: float = 20.0
+    max_links_per_page: int = 50_000
+    max_items_per_page: int = 100_000
+    max_item_size: int = 16 * 1024 * 1024
+    max_items_size_per_page: int = 64 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        for name, value in self._numbers().items():
+            least = _LEAST.get(name, 0)
+            wanted = "more than 0" if name in _ABOVE_0 else f"at least {least}"
+            # NaN fails every comparison, so it is rejected here too.
+            if not (value > 0 if name in _ABOVE_0 else value >= least) or math.isinf(value):
+                raise ConfigError(f"{name}={value} is out of range: it must be {wanted}")
+        if self.timeout >= self.lease_seconds:
+            raise ConfigError(
+                f"timeout={self.timeout:g} must be shorter than lease_seconds={self.lease_seconds:g}: "
+                "a fetch must end before its lease does"
+            )
+
+    def _numbers(self) -> dict[str, float]:
+        return {name: getattr(self, name) for name, kind in _TYPES.items() if kind in (int, float)}
+
+    @property
+    def rules(self) -> Rules:
+        """The settings that the frontier needs."""
+        return Rules(
+            order=self.order,
+            pace=Pace(self.delay, self.per_host),
+            probe=self.robots,
+            lease_seconds=self.lease_seconds,
+            max_pages=self.max_pages,
+            max_items=self.max_items,
+            max_per_lane=self.max_pages_per_host,
+        )
+
+
+def load_settings(
+    spider: Mapping[str, Any] | None = None,
+    flags: Mapping[str, Any] | None = None,
+    *,
+    folder: Path = Path(),
+    environment: Mapping[str, str] = os.environ,
+    flag_source: str = "-s",
+) -> Settings:
+    """Merge the settings from all sources.
+
+    :param flag_source: Where ``flags`` come from, for messages.
+    :raises ConfigError: a setting is unknown or wrong; the message names the source, the setting and the expected form.
+    :raises UsageError: the same, if one of the ``flags`` is wrong.
+    """
+    merged: dict[str, Any] = {}
+    unflagged: dict[str, Any] = {}
+    file = folder / SETTINGS_FILE
+    for source, values in (
+        ("the spider", spider or {}),
+        (str(file), {name: value for name, value in read_settings_file(file).items() if name not in OTHER_TABLES}),
+        ("the environment", _from_environment(environment)),
+        (flag_source, flags or {}),
+    ):
+        unflagged = dict(merged)
+        for name, value in values.items():
+            merged[name] = _convert(source, name, value, UsageError if source == flag_source else ConfigError)
+    try:
+        return Settings(**merged)
+    except ConfigError as error:
+        # Settings contradict each other: a ConfigError if they do so without the flags, else the flags are wrong.
+        Settings(**unflagged)
+        raise UsageError(str(error)) from error
+
+
+def load_frontier(*, folder: Path = Path(), environment: Mapping[str, str] = os.environ) -> str:
+    """Only the setting ``frontier``, for commands without a spider.
+
+    :raises ConfigError: ``uttu.toml`` can't be read, or the setting is not text.
+    """
+    return _load_one("frontier", folder, environment)
+
+
+def load_bus(*, folder: Path = Path(), environment: Mapping[str, str] = os.environ) -> str:
+    """Only the setting ``bus``; see :func:`load_frontier`."""
+    return _load_one("bus", folder, environment)
+
+
+def _load_one(name: str, folder: Path, environment: Mapping[str, str]) -> str:
+    file = folder / SETTINGS_FILE
+    given = environment.get(ENVIRONMENT_PREFIX + name.upper(), read_settings_file(file).get(name, ""))
+    return str(_convert(str(file), name, given))
+
+
+def export_secrets(settings: Settings) -> dict[str, str]:
+    """Settings that must not appear in the list of processes, as environment variables."""
+    values = {name: getattr(settings, name) for name in _SECRET_SETTINGS}
+    return {
+        ENVIRONMENT_PREFIX + name.upper(): value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        for name, value in values.items()
+    }
+
+
+def read_settings_file(file: Path) -> dict[str, Any]:
+    """The content of ``uttu.toml``; empty if the file does not exist.
+
+    :raises ConfigError: it can't be read, or there is only a ``weft.toml``.
+    """
+    try:
+        return tomllib.loads(file.read_text())
+    except FileNotFoundError:
+        former.check_settings_file(file)
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{file} can't be read: {error}") from error
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: environment[ENVIRONMENT_PREFIX + name.upper()]
+        for name in Settings.__struct_fields__
+        if ENVIRONMENT_PREFIX + name.upper() in environment
+    }
+
+
+def _convert(source: str, name: str, value: Any, wrong: type[ConfigError] = ConfigError) -> Any:
+    if name not in _TYPES:
+        raise wrong(f"{source}: there is no setting {name!r}{_suggest(name)}")
+    try:
+        return convert_setting(value, _TYPES[name])
+    except msgspec.MsgspecError as error:
+        raise wrong(f"{source}: {name}={value!r}: {_describe_type(_TYPES[name]) or error}") from error
+
+
+def _describe_type(kind: Any) -> str:
+    """The expected form of a type, if msgspec's message is not clear enough; else empty."""
+    if kind is bool:
+        return "say true or false"
+    if kind is float:
+        return "give a number, like 0.5"
+    if kind is int:
+        return "give a whole number, like 10"
+    if kind == tuple[str, ...]:
+        return "give a list of words; as text, with commas between them"
+    if typing.get_origin(kind) is typing.Literal:
+        return f"say one of {', '.join(typing.get_args(kind))}"
+    return ""
+
+
+def convert_setting(value: Any, expected: Any) -> Any:
+    """Convert a value to a setting's type. Text may stand for any type: a list with commas, a table as JSON.
+
+    :raises msgspec.MsgspecError: the value can't be converted.
+    """
+    if isinstance(value, str) and expected is bool:
+        value = _BOOLEAN_WORDS.get(value.strip().lower(), value)
+    if isinstance(value, str) and expected == tuple[str, ...]:
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if isinstance(value, str) and typing.get_origin(expected) is dict:
+        return msgspec.json.decode(value, type=expected)
+    return msgspec.convert(value, expected, strict=False)
+
+
+def _suggest(name: str) -> str:
+    """A hint for the name of a setting that does not exist."""
+    if hint := _OTHER_CRAWLERS.get(name.upper(), _OTHER_CRAWLERS.get(name.upper().replace("-", "_"), "")):
+        return f"; in Uttu, {hint}"
+    close = _closest(name.lower().replace("-", "_"))
+    return f"; did you mean {close!r}?" if close else ""
+
+
+def _closest(name: str) -> str | None:
+    import difflib
+
+    return next(iter(difflib.get_close_matches(name, _TYPES, n=1)), None)
+
+
+def find_misspelled_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables that look like misspelled settings, with a message for each.
+
+    Other variables that begin with ``UTTU_`` are left alone.
+    """
+    import difflib
+
+    known = [ENVIRONMENT_PREFIX + name.upper() for name in (*_TYPES, *(f"jobs_{each}" for each in JOB_SETTINGS))]
+    known += LOG_VARIABLES
+    found = {}
+    for name in environment:
+        if name.startswith(former.ENVIRONMENT_PREFIX):
+            new = ENVIRONMENT_PREFIX + name.removeprefix(former.ENVIRONMENT_PREFIX)
+            if new in known:
+                found[name] = f"{name} is not read any more, as Weft is called Uttu now: set {new} instead"
+            continue
+        if not name.startswith(ENVIRONMENT_PREFIX) or name in known or name.startswith(f"{ENVIRONMENT_PREFIX}TEST_"):
+            continue
+        if hint := _OTHER_CRAWLERS.get(name.removeprefix(ENVIRONMENT_PREFIX), ""):
+            found[name] = f"{name} is no setting; in Uttu, {hint}"
+        elif close := difflib.get_close_matches(name, known, n=1, cutoff=0.85):
+            found[name] = f"{name} is no setting; did you mean {close[0]}?"
+    return found
+
+
+def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a command whose messages are parsed: without variables that it would warn about."""
+    doubtful = find_misspelled_variables(environment)
+    return {name: value for name, value in environment.items() if name not in doubtful}
+
+
+# Names in the table [jobs]. Repeated here because its module needs packages that may not be installed.
+JOB_SETTINGS = (
+    "broker",
+    "backend",
+    "name",
+    "include",
+    "queue",
+    "queue_type",
+    "routes",
+    "confirm",
+    "timezone",
+    "result_seconds",
+    "visibility_seconds",
+    "slice_seconds",
+    "schedules",
+    "schedule",
+    "outputs",
+    "servers",
+    "flower",
+    "celery",
+)
+# Settings of other crawlers, and their names in Uttu.
+_OTHER_CRAWLERS: Final = {
+    "DOWNLOAD_DELAY": "it is delay",
+    "RANDOMIZE_DOWNLOAD_DELAY": "delays are not random: see delay and throttle",
+    "CONCURRENT_REQUESTS": "it is concurrency",
+    "CONCURRENT_REQUESTS_PER_DOMAIN": "it is per_host",
+    "CONCURRENT_REQUESTS_PER_IP": "it is per_host",
+    "ROBOTSTXT_OBEY": "it is robots",
+    "USERAGENT": "it is user_agent",
+    "DEPTH_LIMIT": "it is max_depth",
+    "DOWNLOAD_TIMEOUT": "it is timeout",
+    "DOWNLOAD_MAXSIZE": "it is max_body",
+    "RETRY_TIMES": "it is retries",
+    "RETRY_ENABLED": "it is retries: 0 is none",
+    "REDIRECT_MAX_TIMES": "it is max_redirects",
+    "REDIRECT_ENABLED": "it is max_redirects: 0 is none",
+    "COOKIES_ENABLED": "it is cookies",
+    "HTTPCACHE_ENABLED": "it is cache",
+    "AUTOTHROTTLE_ENABLED": "it is throttle",
+    "DEFAULT_REQUEST_HEADERS": "it is headers",
+    "HTTP_PROXY": "it is proxy",
+    "URLLENGTH_LIMIT": "it is max_url_length",
+    "CLOSESPIDER_PAGECOUNT": "it is max_pages",
+    "CLOSESPIDER_ITEMCOUNT": "it is max_items",
+    "CLOSESPIDER_TIMEOUT": "it is max_seconds",
+    "START_URLS": "it is the argument start of Spider(…)",
+    "START_URL": "it is the argument start of Spider(…)",
+    "URLS": "it is the argument start of Spider(…)",
+    "SITEMAP_URLS": "it is the argument sitemap of Spider(…)",
+    "ALLOWED_DOMAINS": "it is domains",
+    "CUSTOM_SETTINGS": "settings are keywords of Spider(…), or stand in uttu.toml",
+    "FEEDS": "outputs are given on the command line: -o FILE",
+    "FEED_URI": "outputs are given on the command line: -o FILE",
+    "OUTPUT": "outputs are given on the command line: -o FILE",
+    "ITEM_PIPELINES": "a handler changes items before it yields them",
+    "DOWNLOADER_MIDDLEWARES": "it is spider.use(…)",
+    "DUPEFILTER_CLASS": "a request is set apart with salt=",
+    "LOG_LEVEL": "it is no setting of a crawl",
+    "JOBDIR": "crawls are always kept, in .uttu or where the setting frontier says",
+    "SCHEDULER": "it is frontier",
+    "REDIS_URL": "it is frontier",
+}
+
+
+_TYPES: dict[str, Any] = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+
+
+DATA_FOLDER = Path(".uttu")

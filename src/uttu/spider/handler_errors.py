@@ -1,0 +1,137 @@
+"""Errors of the user's functions: which exceptions they may raise, and how these are shown.
+
+A traceback of a handler is shown without the frames of ``engine`` and ``spider`` around the user's code. Messages that
+come from names of other tools (Scrapy, requests, BeautifulSoup) get a hint about what to write instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import traceback
+from pathlib import Path
+from typing import Final
+
+_OURS: Final = tuple(str(Path(__file__).parents[1] / room) for room in ("engine", "spider"))
+# Exceptions of the user's functions that must not stop the crawl. This includes sys.exit(), and the cancellation of a
+# future that belongs to the user.
+USER_ERRORS: Final = (Exception, SystemExit, asyncio.CancelledError)
+MAX_MESSAGE: Final = 10_000
+
+_FOLLOW: Final = re.compile(r"Page\.follow(?:_all)?\(\) takes .* positional arguments")
+_KEYWORD: Final = re.compile(r"Unexpected keyword argument '(\w+)'")
+_KEYWORDS: Final = {
+    "callback": "write to=HANDLER in page.follow(…), handler='NAME' in Request(…)",
+    "errback": "write @spider.on_error above a function",
+    "cb_kwargs": "write meta={…}",
+    "dont_filter": "write salt=, with another text each time",
+    "formdata": "write method='POST' and body=urllib.parse.urlencode(…)",
+    "data": "write method='POST' and body=urllib.parse.urlencode(…)",
+    "json": "write method='POST', body=json.dumps(…) and headers={'Content-Type': 'application/json'}",
+    "params": "write them into the URL",
+    "timeout": "it is a setting of the crawl",
+    "encoding": "it is found by itself",
+    "css": "give the selector without a name: page.follow_all('li a')",
+    "xpath": "give a selection: page.follow_all(page.xpath(…))",
+    "restrict_css": "give the selector: page.follow_all('nav a')",
+    "allow": "write page.follow_all(page.links(allow=…))",
+    "deny": "write page.follow_all(page.links(deny=…))",
+}
+_ATTRIBUTES: Final = {
+    "extract": "write .getall()",
+    "extract_first": "write .get()",
+    "selector": "write page.css(…) or page.xpath(…)",
+    "body_as_unicode": "write page.text",
+    "content": "write page.body",
+    "status_code": "write page.status",
+    "select": "write .css(…)",
+    "select_one": "write .css(…).get()",
+    "find": "write .css(…)",
+    "find_all": "write .css(…)",
+    "get_text": "write .text",
+    "attrs": "write .attrib",
+    "cb_kwargs": "write page.meta",
+    "attr": "write .attrib['NAME'], or select ::attr(NAME)",
+    "attributes": "write .attrib",
+    "string": "write .text",
+    "strings": "select ::text",
+    "stripped_strings": "select ::text",
+    "text_content": "write .text",
+    "inner_text": "write .text",
+    "html": "write page.text, or .get() of an element",
+    "soup": "write page.css(…) or page.xpath(…)",
+    "css_first": "write .css(…)[0], or .css(…).get() for its HTML",
+    "first": "write [0] or .get()",
+    "title": "write page.css('title::text').get()",
+    "raise_for_status": "pages that were answered with an error don't reach handlers",
+    "ok": "pages that were answered with an error don't reach handlers",
+    "cookies": "cookies are kept by themselves; what a page set is in page.headers.get_all('set-cookie')",
+    "url_join": "write page.urljoin(…)",
+    "follow_link": "write page.follow(…)",
+    "css": "write page.css(…) in a handler",
+    "xpath": "write page.xpath(…) in a handler",
+    "text": "write page.text in a handler",
+}
+
+
+def reraise_own_cancel(error: BaseException) -> None:
+    """Raise ``error`` again if it is the cancellation of the current task, and not an error of the user's function."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise error
+
+
+def format_frames(error: BaseException) -> str:
+    """The traceback of ``error``: the lines of the user's code and of the libraries that it called."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
+    return replace_surrogates("".join(traceback.format_list(frames)))
+
+
+def format_message(error: BaseException) -> str:
+    """The type and text of ``error``, with a hint if it comes from a name of another tool.
+
+    A text of more than ``MAX_MESSAGE`` characters is cut.
+    """
+    try:
+        text = str(error)
+    except Exception:  # its __str__ fails
+        text = ""
+    if len(text) > MAX_MESSAGE:
+        return replace_surrogates(f"{type(error).__name__}: {text[:MAX_MESSAGE]}… ({len(text):,} characters)")
+    said = replace_surrogates("".join(traceback.format_exception_only(error)).strip()) or type(error).__name__
+    hint = _hint(error)
+    return f"{said} ({hint})" if hint and "\n" not in said else said
+
+
+def _hint(error: BaseException) -> str:
+    """Advice about a name that other crawlers use: what to write here. Empty if the name is not known."""
+    if isinstance(error, TypeError):
+        text = str(error)
+        if text == "Extra positional arguments provided":
+            return "only the URL is given by position: Request(url, handler=…), or page.follow(url=…)"
+        if text == "Encoding objects of type function is unsupported":
+            return "handlers are given by name: handler='NAME', or page.follow(…, to=HANDLER)"
+        if _FOLLOW.match(text):
+            return "write to=HANDLER"
+        if found := _KEYWORD.fullmatch(text):
+            return _KEYWORDS.get(found[1], "")
+    if isinstance(error, AttributeError) and error.name is not None:
+        kind = type(error.obj).__name__
+        return (
+            _ATTRIBUTES.get(error.name, "") if kind in ("Page", "Response") or "Selection" in _bases(error.obj) else ""
+        )
+    return ""
+
+
+def _bases(value: object) -> set[str]:
+    return {each.__name__ for each in type(value).__mro__}
+
+
+def format_line(error: BaseException) -> str:
+    """``format_message`` in one line: its first line, or for a syntax error its last, after the quoted code."""
+    return format_message(error).splitlines()[-1 if isinstance(error, SyntaxError) else 0]
+
+
+def replace_surrogates(text: str) -> str:
+    """``text`` with ``?`` for lone surrogates, which no store accepts."""
+    return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,126 @@
+"""Results of handlers: flatten them into one stream, and encode records of any type as JSON items.
+
+Handlers may be generators, async generators, coroutines or plain functions. They may yield or return a request, an
+item, None, or a list of these (:func:`flatten`, :func:`iterate_batches`).
+
+Items are encoded by msgspec, with three exceptions. Subclasses of str, int, float and bytes (lxml's strings are such)
+are stored as their base, and pydantic objects as dicts: msgspec hands both to an ``enc_hook``. msgspec encodes attrs
+objects by their slots, in alphabetical order and without names that begin with an underscore, so they are converted to
+dicts first. They may be nested anywhere; the search costs nothing if attrs was never imported, and almost nothing for
+a dict of texts and numbers.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from types import AsyncGeneratorType, GeneratorType
+from typing import Any, Final
+
+import msgspec
+
+from uttu.model.request import to_base
+from uttu.spider.selection import Selection
+
+_SIMPLE: Final = frozenset({str, int, float, bool, type(None), bytes})
+
+
+def is_item(value: Any) -> bool:
+    """Whether a handler's result is a record: dict, dataclass, msgspec struct, attrs or pydantic object."""
+    return (
+        isinstance(value, dict | msgspec.Struct)
+        or (dataclasses.is_dataclass(value) and not isinstance(value, type))
+        or hasattr(value, "__attrs_attrs__")
+        or callable(getattr(value, "model_dump", None))
+    )
+
+
+def encode(item: Any) -> bytes:
+    """The item as JSON.
+
+    :raises TypeError: a value in it cannot be written as JSON. The message names it.
+    """
+    try:
+        return _encode(_opened(item) if "attr" in sys.modules else item)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise TypeError(f"the item can't be written as JSON: {error}. Item: {_shortened(item)}") from error
+
+
+def _opened(value: Any) -> Any:
+    """``value`` with dicts in place of attrs objects."""
+    kind = type(value)
+    if kind in _SIMPLE:
+        return value
+    if isinstance(value, dict):
+        if _SIMPLE.issuperset(map(type, value.values())):
+            return value
+        return {key: _opened(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return value if _SIMPLE.issuperset(map(type, value)) else [_opened(each) for each in value]
+    if hasattr(kind, "__attrs_attrs__"):
+        names = (field.name for field in kind.__attrs_attrs__)
+        return {name: _opened(getattr(value, name)) for name in names if hasattr(value, name)}
+    if hasattr(kind, "__struct_fields__"):
+        return _mended(value, kind.__struct_fields__, msgspec.structs.force_setattr)
+    if hasattr(kind, "__dataclass_fields__"):
+        return _mended(value, kind.__dataclass_fields__, object.__setattr__)
+    return value
+
+
+def _mended(value: Any, names: Iterable[str], put: Callable[[Any, str, Any], None]) -> Any:
+    """A record whose fields are converted by ``_opened``; a copy if one of them changed.
+
+    It keeps its type, because a struct may define other names, a tag or its own JSON form.
+    """
+    given = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    opened = {name: _opened(each) for name, each in given.items()}
+    changed = {name: each for name, each in opened.items() if each is not given[name]}
+    if changed:
+        value = copy.copy(value)
+    for name, each in changed.items():
+        put(value, name, each)
+    return value
+
+
+def _hook(value: Any) -> Any:
+    if callable(dump := getattr(value, "model_dump", None)):
+        return dump(mode="json")
+    if isinstance(value, str | int | float | bytes | bytearray | memoryview):
+        return to_base(value)
+    if isinstance(value, Selection):
+        raise TypeError(f"{_shortened(value)} is a selection; write .get() or .getall() behind it")
+    raise TypeError(f"{type(value).__qualname__} ({_shortened(value)}) has no form in JSON")
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else text[:200] + "…"
+
+
+_encode = msgspec.json.Encoder(enc_hook=_hook, decimal_format="string").encode
+
+
+async def iterate_batches(given: Any) -> AsyncIterator[list[Any]]:
+    """The results of a handler call, in lists as they arrive. The lists may contain lists and None."""
+    if isinstance(given, AsyncGeneratorType):
+        async for value in given:
+            yield value if type(value) is list else [value]
+    elif isinstance(given, GeneratorType):
+        for value in given:
+            yield value if type(value) is list else [value]
+    elif inspect.isawaitable(given):
+        yield [await given]
+    else:
+        yield [given]
+
+
+def flatten(values: Iterable[Any]) -> Iterator[Any]:
+    """The values without None, with the contents of nested lists in place of the lists."""
+    for value in values:
+        if isinstance(value, list | tuple | set | frozenset | GeneratorType):
+            yield from flatten(value)
+        elif value is not None:
+            yield value

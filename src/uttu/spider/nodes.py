@@ -1,0 +1,144 @@
+"""Functions on nodes of lexbor's tree: attributes, texts, order, and the elements that browsers imply."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from uttu.spider.query import IMPLIED
+
+STEPS_UP: Final = 32
+"""How many parents are looked at before a way is taken that does not depend on the depth."""
+_WRITTEN: Final = "uttu-written"
+
+
+def attribute(node: LexborNode, name: str) -> str | None:
+    """An attribute by its name, without regard to case; None if the element has none."""
+    attributes = node.attributes
+    value = attributes.get(name)
+    if value is not None:
+        return value
+    lower = name.lower()
+    return next((value or "" for key, value in attributes.items() if key.lower() == lower), None)
+
+
+def get_link(node: LexborNode) -> str | None:
+    attributes = node.attributes
+    link = attributes.get("href")
+    return link if link is not None else attributes.get("src") or attributes.get("xlink:href")
+
+
+def get_names(node: LexborNode) -> Iterator[str]:
+    """Its tag, ``.class`` and ``#id``, in lower case: pages without a doctype disregard case."""
+    yield (node.tag or "").lower()
+    attributes = node.attributes
+    if attributes.get("id"):
+        yield f"#{attributes['id']}".lower()
+    for name in (attributes.get("class") or "").split():
+        yield f".{name}".lower()
+
+
+def outermost(nodes: Sequence[LexborNode]) -> Iterator[LexborNode]:
+    """Nodes in document order without those that lie within another one."""
+    inside: set[int] = set()
+    for index, node in enumerate(nodes):
+        if node.mem_id not in inside:
+            yield node
+            if index + 1 < len(nodes) and _is_within(nodes[index + 1], node):
+                inside = {each.mem_id for each in node.traverse()}
+
+
+def text_nodes(node: LexborNode) -> Iterator[LexborNode]:
+    """All text nodes within a node, in document order."""
+    return (each for each in node.traverse(include_text=True) if each.is_text_node)
+
+
+def own_text_nodes(nodes: Sequence[LexborNode]) -> list[LexborNode]:
+    """The text nodes that are children of these nodes, in document order."""
+    texts: list[LexborNode] = []
+    wanted: set[int] = set()
+    inside: set[int] = set()
+    for index, node in enumerate(nodes):
+        if inside and node.mem_id in inside:
+            continue
+        child = node.first_child
+        if child is None or (child.is_text_node and child.next is None):  # mostly
+            texts += [child] if child is not None else []
+            continue
+        children = list(node.iter(include_text=True))
+        own = [child for child in children if child.is_text_node]
+        if len(own) < len(children) and index + 1 < len(nodes) and _is_within(nodes[index + 1], node):
+            # Elements within elements: their texts alternate.
+            wanted = wanted or {each.mem_id for each in nodes}
+            inside = {each.mem_id for each in node.traverse()}
+            own = [text for text in text_nodes(node) if text.parent is not None and text.parent.mem_id in wanted]
+        texts += own
+    return texts
+
+
+def elements_below(nodes: Sequence[LexborNode]) -> list[LexborNode]:
+    return [each for node in outermost(nodes) for each in node.traverse()]
+
+
+def texts_below(nodes: Sequence[LexborNode]) -> list[LexborNode]:
+    return [text for node in outermost(nodes) for text in text_nodes(node)]
+
+
+def _is_within(node: LexborNode, outer: LexborNode) -> bool:
+    wanted = outer.mem_id
+    sibling_of = outer.parent.mem_id if outer.parent is not None else 0
+    parent = node.parent
+    for _ in range(STEPS_UP):
+        if parent is None:
+            return False
+        found = parent.mem_id
+        if found == wanted:
+            return True
+        if found == sibling_of:
+            return False
+        parent = parent.parent
+    # Far down. To search each subtree once costs no more than the page has elements, however deep it is.
+    wanted = node.mem_id
+    return any(each.mem_id == wanted for each in outer.traverse())
+
+
+def open_templates(root: LexborNode) -> None:
+    """Move what is in templates into the tree, templates in templates, too."""
+    fragments = root.template_fragments()
+    while fragments:
+        fragment = fragments.pop()
+        template = fragment.parent
+        for child in list(fragment.iter(include_text=True)):
+            if template is not None:
+                template.insert_child(child, move=True)
+                if child.is_element_node:
+                    fragments += child.template_fragments()
+
+
+def remove_implied(root: LexborNode) -> None:
+    parser = root.parser
+    removed = False
+    for name in IMPLIED if parser.tags("table") else ():
+        nodes = parser.tags(name)
+        for node, is_implied in zip(nodes, _are_implied(parser, name, len(nodes)), strict=False):
+            if is_implied:
+                node.unwrap()
+                removed = True
+    if removed:
+        root.merge_text_nodes()
+
+
+def _are_implied(parser: LexborHTMLParser, name: str, count: int) -> list[bool]:
+    """For each element of this name, in document order, whether the source has no tag for it."""
+    written = re.compile(rb"<%s(?=[\s/>])" % name.encode(), re.IGNORECASE)
+    if not count or not written.search(parser.raw_html):
+        return [True] * count
+    # Parsed once more with the written ones marked: those without the mark are implied.
+    source = written.sub(rb"\g<0> %s " % _WRITTEN.encode(), parser.raw_html)
+    again = LexborHTMLParser(source, options=parser.options)
+    if again.root is not None and again.tags("template"):
+        open_templates(again.root)
+    return [_WRITTEN not in twin.attributes for twin in again.tags(name)]

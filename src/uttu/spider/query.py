@@ -1,0 +1,335 @@
+"""CSS queries for lexbor: parse them, split off parsel's ``::text`` and ``::attr(name)``, and rewrite the selector.
+
+lexbor matches CSS. If it behaves differently from CSS or parsel, the selector is rewritten here:
+
+- Within an element, parsel's ``div a`` needs the ``div`` inside that element (or to be it); lexbor also accepts
+  ancestors outside. So the first compound gets the condition that it lies within the element, which carries
+  ``SCOPE`` during the search: ``div:is([s], [s] *) a``. ``:scope`` is the element itself: ``[s]``.
+- For ``li:not(.x) a``, lexbor gives up on an ``a`` if its nearest ``li`` fails the condition, though one further up may
+  meet it. So such a selector is matched in steps: find ``li:not(.x)``, mark the result with an attribute, find
+  ``[mark] a``.
+- Selectors that lexbor does not support, or treats differently (``:contains``, ``:lang``, ``[a!=b]`` …), are translated
+  to XPath by cssselect, as in parsel, and run on the lxml mirror of the tree (:mod:`uttu.spider.xpath`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple
+
+from selectolax.lexbor import LexborCSSSelector, LexborHTMLParser, SelectolaxError
+
+Take = Literal["element", "text", "all_text", "attribute", "all_attributes"]
+
+# The attribute that marks an element while the search is limited to it.
+SCOPE: Final = "uttu-scope"
+
+# Elements that the parser adds around rows and columns.
+IMPLIED: Final = ("tbody", "colgroup")
+
+# The engine that matches CSS, shared by all pages: creating one takes as long as parsing a small page.
+engine: Final = LexborCSSSelector()  # type: ignore[no-untyped-call]
+_nothing: Final = LexborHTMLParser("").create_node("p")
+
+_tag: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*").fullmatch
+# One token of a selector: an escape, a string, a comment, or a character.
+_token: Final = re.compile(r"""\\.|"(?:\\.|[^"\\])*"?|'(?:\\.|[^'\\])*'?|/\*.*?\*/|.""", re.DOTALL)
+_pseudo_element: Final = re.compile(
+    r"""::(?:(?P<text>text)|attr\(\s*(?:(?P<name>[\w:.-]+)|"(?P<double>[^"]*)"|'(?P<single>[^']*)')\s*\))\s*""",
+    re.IGNORECASE,
+).fullmatch
+_anchor: Final = re.compile(
+    r"(?:(?P<tag>[a-z][a-z0-9]*)|(?=[.#]))(?P<mark>[.#][a-z_][a-z0-9_-]*)?(?![^.#:\[])", re.IGNORECASE | re.ASCII
+).match
+_ends_with_any: Final = re.compile(r"(?<![\s>+~])\s+\*$").search
+_scope: Final = re.compile(r":scope(?![\w-])", re.IGNORECASE).match
+# lexbor does not support :contains, and matches :enabled on every element.
+_for_xpath: Final = re.compile(r":(?:contains|lang)\(|:enabled(?![\w-])|!=", re.IGNORECASE).search
+_functional: Final = re.compile(r":(?:is|not|where|has|nth-(?:last-)?child)\(", re.IGNORECASE).search
+_counts_siblings: Final = re.compile(r":nth-", re.IGNORECASE).search
+_SPACES: Final = " \t\r\n\f"
+_looks_like_xpath: Final = re.compile(
+    r"\s*\(*\.{0,2}/|\s*@[\w*]|.*/(?:@|text\(|\w+::)|\s*[\w-]+\(.*//", re.DOTALL
+).match
+
+
+class SearchStep(NamedTuple):
+    """The selector of a step, and the attribute that marks the elements found for the next step."""
+
+    css: str
+    mark: str
+
+
+class Search(NamedTuple):
+    """A selector for lexbor. The ``steps`` are done first. ``beside``: siblings after the element may match, too."""
+
+    css: str
+    steps: tuple[SearchStep, ...] = ()
+    beside: bool = False
+
+
+class Query(NamedTuple):
+    """Which elements to find, and what to take of each.
+
+    - ``take``: the element, its own text nodes, all text within, one attribute of it (``name``), or that attribute of
+      all elements within.
+    - ``search`` is for a whole document, ``within`` for an element that carries ``SCOPE``. If None, use ``css``.
+    - ``anchors``: the tag, ``.class`` or ``#id`` of the first compound of each selector, in lower case; empty if one of
+      them is not that simple. If no ancestor of the searched element has any of them, ``css`` finds the same as
+      ``within`` in half the time.
+    - ``xpath``: if not empty, use it instead of the selectors.
+    - ``is_tag``: ``css`` is only a name. ``is_list``: lexbor may find an element twice. ``is_all``: every element
+      matches.
+    - ``ignores_tables``: only names decide, and neither they nor the taken values depend on ``IMPLIED`` elements.
+
+    The rest tells whether lexbor may be slow (:mod:`uttu.spider.matching`). ``climbs`` and ``walks`` are the number of
+    descendant combinators and of ``~``, the maximum over the selectors of the list. ``counts``: siblings are counted,
+    as for ``:nth-child()``. A query with two climbs, with ``walks`` or with ``counts`` has ``chains``: the compounds of
+    each selector, all but the first with their combinator. ``beside``: siblings after the element may match, too.
+    """
+
+    css: str
+    take: Take = "element"
+    name: str = ""
+    search: Search | None = None
+    within: Search | None = None
+    anchors: frozenset[str] = frozenset()
+    is_tag: bool = False
+    is_list: bool = False
+    is_all: bool = False
+    ignores_tables: bool = False
+    xpath: str = ""
+    climbs: int = 0
+    walks: int = 0
+    counts: bool = False
+    beside: bool = False
+    chains: tuple[tuple[str, ...], ...] = ()
+
+
+@lru_cache(maxsize=1024)
+def parse(query: str) -> tuple[Query, ...]:
+    """Parse a list of selectors. Parts that take the same are merged into one query.
+
+    :raises ValueError: ``query`` is not a valid selector.
+    """
+    merged: dict[tuple[Take, str], list[str]] = {}
+    for css, take, name in split_takes(query):
+        merged.setdefault((take, name), []).append(css)
+    return tuple(_prepare(parts, take, name) for (take, name), parts in merged.items())
+
+
+def split_takes(query: str) -> list[tuple[str, Take, str]]:
+    """For each selector of a list: the selector without its pseudo-element, what to take, and the attribute's name.
+
+    :raises ValueError: a pseudo-element is unknown.
+    """
+    if "::" not in query and "," not in query:
+        return [(query.strip(), "element", "")]
+    return [_take(part) for part in _split(query)]
+
+
+def is_selector(text: str) -> bool:
+    """Whether ``text`` is a valid selector."""
+    try:
+        parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+def top_level(css: str) -> Iterator[tuple[int, str]]:
+    """The characters outside brackets, strings and comments, with their positions."""
+    depth = 0
+    for found in _token.finditer(css):
+        token = found[0]
+        if token in "([":
+            depth += 1
+        elif token in ")]":
+            depth -= 1
+        elif depth <= 0 and len(token) == 1:
+            yield found.start(), token
+
+
+def _split(query: str) -> list[str]:
+    commas = [index for index, character in top_level(query) if character == ","] if "," in query else []
+    begins, ends = [0, *(index + 1 for index in commas)], [*commas, len(query)]
+    return [query[begin:end].strip() for begin, end in zip(begins, ends, strict=True)]
+
+
+def _take(part: str) -> tuple[str, Take, str]:
+    """A selector without its pseudo-element, what to take, and the attribute's name.
+
+    :raises ValueError: the pseudo-element is unknown.
+    """
+    colons = [index for index, character in top_level(part) if character == ":"] if "::" in part else []
+    begin = next((index for index in colons if index + 1 in colons), None)
+    if begin is None:
+        return part, "element", ""
+    found = _pseudo_element(part, begin)
+    if not found:
+        raise ValueError(f"Invalid CSS selector {part!r}: only ::text and ::attr(name) can follow '::', at its end.")
+    css = part[:begin]
+    name = found["name"] or found["double"] or found["single"] or ""
+    bare = css.rstrip()
+    if bare.endswith((">", "+", "~")):
+        return f"{bare} *", "attribute" if name else "text", name
+    # After a space, or without a selector, it applies to all elements below. parsel treats "a *::text" as "a ::text".
+    above = _ends_with_any(css)
+    if above:
+        bare = css[: above.start()]
+    if not bare or bare == "*" or bare != css or above:
+        return bare or "*", "all_attributes" if name else "all_text", name
+    return bare, "attribute" if name else "text", name
+
+
+def _prepare(parts: list[str], take: Take, name: str) -> Query:
+    css = ", ".join(parts)
+    if any(not part or part[0] in ">+~" for part in parts) or _looks_like_xpath(_without_strings(css)):
+        raise ValueError(_explain(css))
+    if css == "*":
+        return Query(css, take, name, is_all=True)
+    names = {part.lower() for part in parts if _tag(part)}
+    by_name = len(names) == len(parts)
+    ignores_tables = by_name and names.isdisjoint(IMPLIED) and take in ("element", "attribute")
+    if _tag(css):
+        return Query(css, take, name, is_tag=True, ignores_tables=ignores_tables)
+    plain = ", ".join(_document_scope(part) for part in parts)
+    if _for_xpath(_without_strings(css)) or not _is_valid(plain):
+        return Query(css, take, name, xpath=_to_xpath(css))
+    search, within = _search(parts), _search_within(parts)
+    chains = tuple(tuple(_compounds(part)) for part in parts)
+    climbs, walks = max(map(_count_climbs, chains)), max(map(_count_walks, chains))
+    counts = any(_counts_siblings(part) for part in parts)
+    return Query(
+        plain,
+        take,
+        name,
+        search=search if search.steps else None,
+        within=within if within != Search(plain) else None,
+        anchors=_anchors(parts) if not within.steps and not within.beside else frozenset(),
+        is_list=len(parts) > 1 and not by_name,
+        ignores_tables=ignores_tables,
+        climbs=climbs,
+        walks=walks,
+        counts=counts,
+        beside=within.beside,
+        chains=chains if climbs > 1 or walks or counts else (),
+    )
+
+
+def scope_of(compound: str) -> str:
+    """A compound with the attribute ``SCOPE`` in place of ``:scope``."""
+    found = _scope(compound)
+    return f"[{SCOPE}]{compound[found.end() :]}" if found else compound
+
+
+def _count_climbs(chain: Sequence[str]) -> int:
+    return sum(part[0] in _SPACES and part.lstrip(_SPACES)[0] not in ">+~" for part in chain[1:])
+
+
+def _count_walks(chain: Sequence[str]) -> int:
+    return sum(part.lstrip(_SPACES)[0] == "~" for part in chain[1:])
+
+
+def _document_scope(part: str) -> str:
+    found = _scope(part)
+    return ":root" + part[found.end() :] if found else part
+
+
+def _search(parts: list[str]) -> Search:
+    """The search of a list of selectors in a whole document."""
+    steps: list[SearchStep] = []
+    css = ", ".join(_in_steps(_compounds(_document_scope(part)), steps) for part in parts)
+    return Search(css, tuple(steps))
+
+
+def _search_within(parts: list[str]) -> Search:
+    """The search within an element that carries ``SCOPE``: the first compound of each selector must lie within it."""
+    steps: list[SearchStep] = []
+    limited = []
+    chains = [_compounds(part) for part in parts]
+    beside = any(len(chain) > 1 and chain[1].lstrip()[0] in "+~" for chain in chains)
+    for chain in chains:
+        if _scope(chain[0]):
+            chain[0] = scope_of(chain[0])
+            limited.append(_in_steps(chain, steps))
+        elif beside or any(map(_functional, chain[:-1])):
+            limited.append(_in_steps(chain, steps, first=True))
+        else:
+            if len(chain) > 1:
+                chain[0] += f":is([{SCOPE}], [{SCOPE}] *)"
+            limited.append("".join(chain))
+    return Search(", ".join(limited), tuple(steps), beside)
+
+
+def _anchors(parts: list[str]) -> frozenset[str]:
+    """See :class:`Query`. Empty if there is a ``:scope``, since that depends on the element that is searched."""
+    if any(":scope" in part.lower() for part in parts):
+        return frozenset()
+    firsts = [chain[0] for chain in map(_compounds, parts) if len(chain) > 1]
+    found = [match and (match["mark"] or match["tag"]) for match in map(_anchor, firsts)]
+    return frozenset(each.lower() for each in found if each) if all(found) else frozenset()
+
+
+def _in_steps(chain: list[str], steps: list[SearchStep], *, first: bool = False) -> str:
+    """The last step of a selector. The steps before it are added to ``steps``.
+
+    :param first: make the first compound a step, too.
+    """
+    css = ""
+    for index, compound in enumerate(chain):
+        css += compound
+        if (index == 0 and first) or (index + 1 < len(chain) and _functional(compound)):
+            steps.append(SearchStep(css, f"{SCOPE}-{len(steps)}"))
+            css = f"[{SCOPE}-{len(steps) - 1}]"
+    return css
+
+
+def _compounds(part: str) -> list[str]:
+    """The compounds of a selector, all but the first with the combinator in front of them."""
+    begins = [0]
+    in_combinator = False
+    for index, character in top_level(part):
+        is_combinator = character in " \t\r\n\f>+~"
+        if is_combinator and not in_combinator:
+            begins.append(index)
+        in_combinator = is_combinator
+    return [part[begin:end] for begin, end in zip(begins, [*begins[1:], len(part)], strict=True)]
+
+
+def _is_valid(css: str) -> bool:
+    try:
+        engine.find(css, _nothing)
+    except SelectolaxError:
+        return False
+    return True
+
+
+def _to_xpath(css: str) -> str:
+    """The selector as XPath, translated by cssselect.
+
+    :raises ValueError: ``css`` is not a valid selector.
+    """
+    from cssselect import HTMLTranslator, SelectorError
+
+    try:
+        return HTMLTranslator().css_to_xpath(css)
+    except SelectorError as error:
+        raise ValueError(_explain(css, str(error))) from error
+
+
+def _without_strings(css: str) -> str:
+    return "".join(found[0] for found in _token.finditer(css) if found[0][0] not in "\"'\\")
+
+
+def _explain(css: str, reason: str = "") -> str:
+    message = f"Invalid CSS selector {css!r}"
+    if _looks_like_xpath(_without_strings(css)):
+        return f"{message}: this is XPath. Use xpath({css!r})."
+    if css.lstrip().startswith((">", "+", "~")):
+        return f"{message}: it begins with a combinator. Use ':scope {css.lstrip()}'."
+    if not css.strip():
+        return f"{message}: it is empty."
+    return f"{message}{': ' if reason else ''}{reason}."

@@ -1,0 +1,260 @@
+"""XML documents (feeds, sitemaps, API responses), and selections of them.
+
+lxml parses with these options: broken markup is repaired, no external files are loaded, declared entities are not
+expanded, and libxml2's limits on depth and size apply. cssselect translates CSS to XPath, as in parsel.
+
+libxml2 needs about 120 bytes for each element, text and attribute, so a document like ``<b/>x`` grows by a factor of
+50. A document is therefore cut after ``MAX_MARKUP`` tags, attributes and references.
+
+lxml releases the GIL while it parses. The preparation with Python strings before that runs in windows of ``_WINDOW``
+characters, so that a large document can be prepared in a thread without blocking the event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from html.entities import name2codepoint
+from typing import Any, Final
+
+from cssselect import GenericTranslator, SelectorError
+from cssselect.parser import Element
+from cssselect.xpath import XPathExpr
+from lxml import etree
+
+from uttu.model.url import Joiner
+from uttu.spider.query import Take, split_takes
+from uttu.spider.selection import Allowance, Selection, part
+from uttu.spider.xpath import evaluate, select
+
+_Search = Callable[[str, int, int], "re.Match[str] | None"]
+
+_log = logging.getLogger("uttu.xml")
+
+# The prefix for unprefixed names in a selector, if the document has a default namespace.
+_DEFAULT: Final = "uttu-default"
+
+MAX_MARKUP: Final = 1_000_000
+"""Tags, comments, attributes and references. References count because lxml stores an error for each undeclared one."""
+
+_WINDOW: Final = 128 * 1024  # characters
+# A possible HTML entity that XML does not define. The longest name has 8 letters.
+_ENTITY: Final = r"&(?!(?:amp|lt|gt|quot|apos);)(?P<name>[A-Za-z][A-Za-z0-9]{1,7});"
+_LONGEST: Final = 16
+"""More characters than any match of these patterns. Windows overlap by it, so that no match is missed."""
+_KEPT: Final = ("&amp;", "&lt;", "&gt;", "&quot;", "&apos;")
+_entity: Final = re.compile(_ENTITY).search
+_entity_or_literal: Final = re.compile(rf"<!\[CDATA\[|<!--|{_ENTITY}").search
+_declaration: Final = re.compile(r"<\?xml\s[^>]*\?>")
+_BASE: Final = "{http://www.w3.org/XML/1998/namespace}base"
+# RSS items may have a <guid>, and Atom entries an <id>, instead of a <link>.
+_LINKS: Final = """descendant-or-self::*[
+    local-name()='link' or local-name()='loc' or local-name()='a' or (
+        (
+            local-name()='id' and local-name(..)='entry'
+            or local-name()='guid' and translate(normalize-space(@isPermaLink), 'FALSE', 'false')!='false'
+        ) and not(../*[local-name()='link']) and starts-with(normalize-space(), 'http')
+    )
+]"""
+
+
+class XmlDocument:
+    """An XML document. If it has no root element, queries find nothing.
+
+    Links are relative to ``base``: the ``xml:base`` of the root element, or the URL. Elements below the root may have
+    an ``xml:base`` for the links inside them.
+    """
+
+    __slots__ = ("_bases", "allowance", "base", "namespaces", "root")
+
+    def __init__(self, text: str, url: str) -> None:
+        self.namespaces: dict[str, str] = {}
+        self.allowance = Allowance(len(text))
+        self.root = _parse(text)
+        self.base = url
+        self._bases: dict[Any, str] = {}
+        if self.root is not None and "xml:base" in text:
+            self.base = Joiner(url)(self.root.get(_BASE, "")) or url
+            self._bases = {element: element.get(_BASE) for element in self.root.iterfind(f".//*[@{_BASE}]")}
+
+    @property
+    def _whole(self) -> XmlElements:
+        return XmlElements(self, [] if self.root is None else [self.root])
+
+    def css(self, query: str) -> Selection:
+        return self._whole.css(query)
+
+    def xpath(self, query: str, namespaces: Mapping[str, str] | None = None, **variables: Any) -> Selection:
+        return self._whole.xpath(query, namespaces, **variables)
+
+    def links(self) -> list[str]:
+        """The links of feeds and sitemaps: ``<link>`` and ``<loc>`` in any namespace, and ``<a>``."""
+        return self._whole.xpath(_LINKS)._links()
+
+    def resolve(self, link: str, element: Any) -> str:
+        """The link of an element, made absolute if an element below the root has an ``xml:base`` for it."""
+        if not self._bases:
+            return link
+        bases = [self._bases[each] for each in (element, *element.iterancestors()) if each in self._bases]
+        url = self.base
+        for base in reversed(bases):
+            url = Joiner(url)(base) or url
+        return (Joiner(url)(link) or link) if bases else link
+
+    @property
+    def default_namespace(self) -> str:
+        return (self.root.nsmap.get(None) or "") if self.root is not None else ""
+
+    def remove_namespaces(self) -> None:
+        """Remove the namespaces from all elements and attributes."""
+        if self.root is None:
+            return
+        for element in self.root.iter("*"):
+            element.tag = etree.QName(element).localname
+            for name in [name for name in element.attrib if name.startswith("{")]:
+                element.attrib[etree.QName(name).localname] = element.attrib.pop(name)
+        etree.cleanup_namespaces(self.root)
+
+
+class XmlElements(Selection):
+    """Elements, comments and processing instructions of an XML document."""
+
+    __slots__ = ("_document", "_nodes")
+
+    def __init__(self, document: XmlDocument, nodes: Sequence[Any]) -> None:
+        self._document = document
+        self._nodes = nodes
+
+    def css(self, query: str) -> Selection:
+        default = self._document.default_namespace
+        path = _css_to_xpath(query, bool(default))
+        return self.xpath(path, {_DEFAULT: default} if default else None)
+
+    def xpath(self, query: str, namespaces: Mapping[str, str] | None = None, **variables: Any) -> Selection:
+        document = self._document
+        given = {**document.namespaces, **namespaces} if namespaces else document.namespaces
+        results = evaluate(self._nodes, query, given, variables)
+        return select(results, lambda elements: XmlElements(document, elements))
+
+    def _strings(self) -> Iterator[str]:
+        take = self._document.allowance.take
+        return (take(etree.tostring(node, encoding="unicode", with_tail=False)) for node in self._nodes)
+
+    def _links(self) -> list[str]:
+        """Each element's ``href``, else its ``src``, else its text if it has no child elements."""
+        found = []
+        for node in self._nodes:
+            link = node.get("href", node.get("src"))
+            if link is None and not len(node):
+                link = (node.text or "").strip() or None
+            if link is not None:
+                found.append(self._document.resolve(link, node))
+        return found
+
+    @property
+    def attrib(self) -> dict[str, str]:
+        return {str(name): str(value) for name, value in self._nodes[0].attrib.items()} if self._nodes else {}
+
+    @property
+    def text(self) -> str:
+        return self._document.allowance.take("".join(self._nodes[0].itertext())).strip() if self._nodes else ""
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __getitem__(self, index: int | slice) -> Selection:
+        return XmlElements(self._document, part(self._nodes, index))
+
+
+def _parse(text: str) -> Any:
+    """The root element, or None."""
+    parser = etree.XMLParser(
+        recover=True, resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, encoding="utf-8"
+    )
+    text = _declaration.sub("", text.lstrip("\ufeff \t\r\n").replace("\0", ""), count=1)
+    text = _cut(text)
+    if "<!DOCTYPE" not in text[:4096] and _find(_entity, text, 0) is not None:
+        text = _replace_html_entities(text)
+    try:
+        return etree.fromstring(text.encode("utf-8", "replace"), parser=parser)
+    except etree.XMLSyntaxError:
+        return None
+
+
+def _cut(text: str) -> str:
+    """Cut the text after about ``MAX_MARKUP`` tags, attributes and references."""
+    if len(text) <= MAX_MARKUP:
+        return text
+    left = MAX_MARKUP
+    for start in range(0, len(text), _WINDOW):
+        end = start + _WINDOW
+        left -= text.count("<", start, end) + text.count("=", start, end) + text.count("&", start, end)
+        left += sum(text.count(entity, start, end) for entity in _KEPT)
+        if left < 0:
+            _log.warning("Cutting an XML document of %d characters that exceeds the bounds", len(text))
+            return text[:start]
+    return text
+
+
+def _find(search: _Search, text: str, start: int) -> re.Match[str] | None:
+    """The first match, searched window by window."""
+    while start < len(text):
+        found = search(text, start, start + _WINDOW)
+        if found is not None:
+            return found
+        start += _WINDOW - _LONGEST
+    return None
+
+
+def _replace_html_entities(text: str) -> str:
+    """Replace HTML entities, which feeds use although XML lacks them: lxml would drop them.
+
+    In CDATA and comments they are text and stay.
+    """
+    pieces: list[str] = []
+    copied = position = 0
+    while (found := _find(_entity_or_literal, text, position)) is not None:
+        name = found["name"]
+        if name is None:
+            end = text.find("]]>" if found[0] == "<![CDATA[" else "-->", found.end())
+            if end < 0:
+                break
+            position = end + 3
+            continue
+        position = found.end()
+        if name in name2codepoint:
+            pieces += (text[copied : found.start()], chr(name2codepoint[name]))
+            copied = position
+    return "".join((*pieces, text[copied:]))
+
+
+class _Translator(GenericTranslator):
+    """Treats names without a prefix as names in the document's default namespace."""
+
+    def xpath_element(self, selector: Element) -> XPathExpr:
+        if selector.element and not selector.namespace:
+            selector = Element(_DEFAULT, selector.element)
+        return super().xpath_element(selector)
+
+
+@lru_cache(maxsize=256)
+def _css_to_xpath(query: str, has_default: bool) -> str:
+    translator = _Translator() if has_default else GenericTranslator()
+    paths = []
+    for css, take, name in split_takes(query):
+        try:
+            path = translator.css_to_xpath(css)
+        except SelectorError as error:
+            raise ValueError(f"Invalid CSS selector {css!r}: {error}.") from error
+        named = f"@*[name()={GenericTranslator.xpath_literal(name)}]"
+        ending: dict[Take, str] = {
+            "element": "",
+            "text": "/text()",
+            "all_text": "/descendant-or-self::text()",
+            "attribute": f"/{named}",
+            "all_attributes": f"/descendant-or-self::*/{named}",
+        }
+        paths.append(path + ending[take])
+    return " | ".join(paths)

@@ -1,1 +1,0 @@
-"""Where items go: the Sink's contract, and one module per format."""

@@ -1,0 +1,115 @@
+"""Handlers that block the event loop, or never come to an end."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+
+from uttu import Page
+
+
+def while_true(page: Page) -> None:
+    """while True: pass"""
+    while True:
+        pass
+
+
+async def while_true_async(page: Page) -> None:
+    """while True: pass, in a coroutine"""
+    while True:
+        pass
+
+
+def while_true_deaf(page: Page) -> None:
+    """while True that catches every exception"""
+    while True:
+        try:
+            while True:
+                pass
+        except BaseException:
+            pass
+
+
+def sleeps(page: Page) -> None:
+    """time.sleep(70)"""
+    time.sleep(70)
+
+
+def regex(page: Page) -> None:
+    """a catastrophic regular expression"""
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+
+def holds_gil(page: Page) -> None:
+    """a C call that never gives up the interpreter lock"""
+    any(itertools.repeat(False))
+
+
+def waits_for_lock(page: Page) -> None:
+    """a lock that nobody releases"""
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+
+
+def reads_socket(page: Page) -> None:
+    """a blocking read from a socket that stays silent"""
+    near, far = socket.socketpair()
+    near.recv(1)
+    far.close()
+
+
+def waits_for_child(page: Page) -> None:
+    """waits for a program that runs for 70 seconds"""
+    subprocess.run(["sleep", "70"], check=False)
+
+
+def slow_generator(page: Page) -> Iterator[dict[str, int]]:
+    """a second between two items, 70 times"""
+    for number in range(70):
+        time.sleep(1)
+        yield {"n": number}
+
+
+async def hangs(page: Page) -> None:
+    """an await that never returns"""
+    await asyncio.Event().wait()
+
+
+async def hangs_deaf(page: Page) -> None:
+    """an await that never returns and ignores its cancellation"""
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except BaseException:
+            continue
+
+
+async def hangs_in_cleanup(page: Page) -> None:
+    """hangs in its finally"""
+    try:
+        await asyncio.sleep(0)
+    finally:
+        await asyncio.Event().wait()
+
+
+async def cancels_itself(page: Page) -> None:
+    """cancels its own task"""
+    task = asyncio.current_task()
+    assert task
+    task.cancel()
+    await asyncio.sleep(0)
+
+
+async def cancels_later(page: Page) -> dict[str, str]:
+    """cancels its own task and returns"""
+    task = asyncio.current_task()
+    assert task
+    task.cancel()
+    return {"url": page.url}

@@ -1,0 +1,113 @@
+"""Whose turn it is: what a slice makes of the marks that others left."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from uttu.errors import SpiderError, UttuError
+from uttu.jobs.crawl_task.fencing import SliceAction, SliceMark, decide_action, is_crawl_over
+from uttu.jobs.crawl_task.protocol import SliceEnd, SliceEvent, SliceRequest
+from uttu.jobs.crawl_task.task import SliceState, build_request
+from uttu.model.crawl import CrawlState
+
+NOW = 1_000_000.0
+PATIENCE = 10.0
+
+
+def order(number: int = 1, kind: str = "slice") -> SliceRequest:
+    return SliceRequest(job="j", number=number, seconds=1.0, began=NOW, file="s.py", kind=kind)  # type: ignore[arg-type]
+
+
+def test_arguments_of_a_call_are_written_out_as_the_command_line_has_them() -> None:
+    given = {"text": "a b", "number": 2, "sizes": [2, "l"], "map": {"a": None}}
+    ordered = build_request("j", 1.0, SliceState(), "s.py", arguments=given)
+    assert ordered.arguments == {"text": "a b", "number": "2", "sizes": '[2,"l"]', "map": '{"a":null}'}
+
+
+def facts(state: CrawlState = CrawlState.RUNNING, mark: SliceMark | None = None, **more: str) -> dict[str, str]:
+    return {"state": state, **(mark.note("j") if mark else {}), **more}
+
+
+def turn(known: dict[str, str] | None, number: int = 1, kind: str = "slice") -> SliceAction:
+    return decide_action(known, order(number, kind), NOW, PATIENCE)
+
+
+def test_the_first_begins() -> None:
+    """Whatever crawl of that name is there: the command would decide what to do with it, too."""
+    assert turn(None) is SliceAction.BEGIN
+    assert turn(facts(CrawlState.FINISHED)) is SliceAction.BEGIN
+    assert turn(facts(CrawlState.RUNNING) | SliceMark(7).note("another")) is SliceAction.BEGIN
+
+
+def test_a_later_one_does_not_begin() -> None:
+    assert turn(None, 2) is SliceAction.LOST
+    assert turn(facts(CrawlState.FINISHED), 2) is SliceAction.LOST
+
+
+def test_the_next_goes_on() -> None:
+    """However soon it comes."""
+    assert turn(facts(mark=SliceMark(1, NOW)), 2) is SliceAction.GO_ON
+    assert turn(facts(CrawlState.PAUSED, mark=SliceMark(1, NOW)), 2) is SliceAction.GO_ON
+
+
+def test_a_copy_of_a_slice_that_was_killed_goes_on() -> None:
+    assert turn(facts(mark=SliceMark(3)), 3) is SliceAction.GO_ON
+
+
+@pytest.mark.parametrize("state", [CrawlState.RUNNING, CrawlState.FINISHED])
+def test_a_copy_of_a_slice_that_has_just_ended_waits_for_what_comes_of_it(state: CrawlState) -> None:
+    known = facts(state, mark=SliceMark(3, NOW - PATIENCE + 1))
+    assert turn(known, 3) is SliceAction.WAIT
+    late = facts(state, mark=SliceMark(3, NOW - PATIENCE - 1))
+    assert turn(late, 3) is (SliceAction.GO_ON if state is CrawlState.RUNNING else SliceAction.CONCLUDE)
+
+
+@given(st.sampled_from(list(CrawlState)), st.integers(2, 99), st.integers(1, 98), st.floats(0, NOW))
+def test_a_slice_whose_successor_has_begun_is_dropped(state: CrawlState, mark: int, number: int, ended: float) -> None:
+    if number < mark:
+        assert turn(facts(state, mark=SliceMark(mark, ended)), number) is SliceAction.DROP
+
+
+@pytest.mark.parametrize(
+    ("state", "unattended", "over"),
+    [
+        (CrawlState.RUNNING, "", False),
+        (CrawlState.PAUSED, "", False),
+        (CrawlState.STOPPING, "", False),
+        (CrawlState.STOPPED, "", True),
+        (CrawlState.LIMITED, "", True),
+        (CrawlState.FINISHED, "", True),
+        # Its outputs are still to be completed.
+        (CrawlState.FINISHED, "yes", False),
+        (CrawlState.LIMITED, "yes", False),
+    ],
+)
+def test_the_end(state: CrawlState, unattended: str, over: bool) -> None:
+    known = facts(state, mark=SliceMark(1, NOW), unattended=unattended)
+    assert is_crawl_over(known) is over
+    assert turn(known, 2) is (SliceAction.CONCLUDE if over else SliceAction.GO_ON)
+
+
+def test_who_joins_has_no_number() -> None:
+    assert turn(facts(mark=SliceMark(5, NOW)), 3, "join") is SliceAction.GO_ON
+    assert turn(facts(CrawlState.FINISHED, mark=SliceMark(5, NOW)), 3, "join") is SliceAction.CONCLUDE
+    assert turn(facts(), 1, "join") is SliceAction.LOST
+    assert turn(None, 1, "stop") is SliceAction.LOST
+
+
+@given(st.integers(1, 10**6), st.floats(0, 4e9))
+def test_marks_come_back_as_they_were_noted(number: int, ended: float) -> None:
+    read = SliceMark.read(SliceMark(number, round(ended, 3)).note("j"), "j")
+    assert read == SliceMark(number, round(ended, 3))
+
+
+def test_errors_come_through() -> None:
+    word = SliceEvent.of_error(SpiderError("there is no spider file"))
+    assert word.end is SliceEnd.FAILED
+    assert isinstance(word.exception(), SpiderError)
+    assert str(word.exception()) == "there is no spider file"
+    unknown = SliceEvent.of_error(ValueError("what")).exception()
+    assert type(unknown) is UttuError
+    assert str(unknown) == "ValueError: what"

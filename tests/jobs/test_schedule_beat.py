@@ -1,0 +1,103 @@
+"""A beat among others: who leads, what it waits for, and what it says."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.harness.servers import RedisServer
+from tests.jobs.conftest import close_alone
+from uttu.errors import StoreError
+from uttu.jobs import App, JobSettings
+from uttu.jobs.schedules.beat import Scheduler
+from uttu.testing.waiting import wait_until
+
+Beats = Callable[..., Scheduler]
+
+
+@pytest.fixture
+def beats(redis_url: str, tmp_path: Path) -> Iterator[Beats]:
+    """Beats of one app, each with an app object of its own, as in another process."""
+    name = f"t{uuid.uuid4().hex[:10]}"
+    made: list[Scheduler] = []
+
+    def make(broker: str = redis_url, **settings: Any) -> Scheduler:
+        app = App(JobSettings(broker=broker, name=name, queue=name, **settings), tmp_path, set_as_current=False)
+        made.append(Scheduler(app))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+        close_alone(each.app)
+
+
+def leads(beat: Scheduler) -> bool:
+    beat.tick()
+    return beat._leader is not None
+
+
+SCHEDULE = {"e": {"task": "tasks.any", "every": 3600}}
+
+
+def test_one_of_several_leads_and_lets_the_next_when_it_ends(beats: Beats) -> None:
+    first, second = beats(schedule=SCHEDULE), beats(schedule=SCHEDULE)
+    assert leads(first)
+    assert not leads(second)
+    assert leads(first)
+    first.close()
+    assert leads(second)
+    assert not leads(first)
+
+
+def test_a_leader_that_was_stopped_sees_that_another_leads(beats: Beats, caplog: pytest.LogCaptureFixture) -> None:
+    first, second = beats(schedule=SCHEDULE), beats(schedule=SCHEDULE)
+    assert leads(first)
+    first.store.resign(first._owner)  # as if its time had run out
+    assert leads(second)
+    assert not leads(first)
+    assert "another beat leads now" in caplog.text
+
+
+def test_a_store_that_is_away_is_waited_for(tmp_path: Path, beats: Beats, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with RedisServer("redis", appendonly=True) as server:
+        beat = beats(server.url, schedule=SCHEDULE)
+        assert leads(beat)
+        next_due = beat.store.entries()[0].state.next
+        server.kill()
+        assert [beat.tick() for _ in range(3)] == [1.0] * 3
+        server.restart()
+        wait_until(lambda: leads(beat) and "schedules go on" in caplog.text)
+        assert beat.store.entries()[0].state.next == next_due
+    waits = [record.message for record in caplog.records if record.message.startswith("schedules wait: ")]
+    assert len(set(waits)) == len(waits)
+
+
+def test_a_store_that_lost_everything_gets_the_fixed_ones_again(beats: Beats, redis_url: str) -> None:
+    beat = beats(schedule=SCHEDULE)
+    assert leads(beat)
+    with redis.Redis.from_url(redis_url) as client:
+        for key in client.scan_iter(f"uttu:{{{beat.app.uttu.name}}}:*"):
+            client.delete(key)
+    beat.tick()
+    assert [kept.entry.name for kept in beat.store.entries()] == ["e"]
+
+
+def test_a_store_that_is_not_there_at_the_start_is_said(beats: Beats) -> None:
+    beat = beats(schedules="redis://127.0.0.1:1/0")
+    with pytest.raises(StoreError, match="the schedules can't be had from redis://127"):
+        _ = beat.info
+
+
+def test_results_that_do_not_expire_by_themselves_are_cleaned_up(beats: Beats, tmp_path: Path) -> None:
+    beat = beats(backend=f"db+sqlite:///{tmp_path}/results.db")
+    beat.tick()
+    (kept,) = beat.store.entries()
+    assert (kept.entry.task, str(kept.entry.when)) == ("celery.backend_cleanup", "0 4 * * * UTC")

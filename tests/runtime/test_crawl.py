@@ -1,0 +1,46 @@
+"""Which crawls go on, which start anew, and which do neither without being told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from uttu.errors import UttuError
+from uttu.frontier.base import Rules
+from uttu.frontier.sqlite.catalog import SqliteCatalog
+from uttu.model import Request
+from uttu.model.crawl import CrawlState
+from uttu.runtime import crawl
+from uttu.settings import Settings
+
+FED = Settings(feed="redis://h")
+
+
+@pytest.fixture
+async def catalog(tmp_path: Path) -> SqliteCatalog:
+    """With a crawl that ended at its limit, a page before the end."""
+    catalog = SqliteCatalog(tmp_path)
+    store = await catalog.create("shop", Rules())
+    await store.frontier.put([Request.to("https://shop.example/")])
+    await store.ledger.note(state=CrawlState.LIMITED, reason="limit of 100 pages")
+    await store.frontier.close()
+    await catalog.keep("shop")
+    return catalog
+
+
+async def test_pages_from_a_feed_are_not_dropped_by_the_way(catalog: SqliteCatalog) -> None:
+    with pytest.raises(UttuError, match=r"ended at its limit of 100 pages, with 1 pages to do .* --resume .* --fresh"):
+        await crawl.open_crawl(catalog, "shop", FED, fresh=False, resume=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "fresh", "resume", "left"),
+    [(FED, False, True, 1), (FED, True, False, 0), (Settings(), False, False, 0), (Settings(), False, True, 1)],
+)
+async def test_a_crawl_that_ended_at_its_limit(
+    catalog: SqliteCatalog, settings: Settings, fresh: bool, resume: bool, left: int
+) -> None:
+    opened = await crawl.open_crawl(catalog, "shop", settings, fresh=fresh, resume=resume)
+    assert (opened.resumed, (await opened.store.frontier.counts()).work) == (bool(left), left)
+    await opened.store.frontier.close()
