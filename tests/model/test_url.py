@@ -18,6 +18,7 @@ BASES = [
 links = st.one_of(
     st.text(alphabet="ab0/.?=&%-_~:@;,+!$'()*#\\ \t\n2eE[]|^", max_size=24),
     st.text(max_size=12),
+    st.builds("{}:{}".format, st.sampled_from(["http", "HTTPS", "mailto", "javascript", "c", "1"]), st.text(max_size=6)),
     st.builds(
         "{}://{}{}/{}".format,
         st.sampled_from(["http", "https"]),
@@ -41,6 +42,18 @@ links = st.one_of(
 @example("http://example.org/a/b", "\x85")
 @example("http://example.org/a/b", "/c\xa0")
 @example("http://example.org/a/b", "\x1f/c\x00 ")
+@example("http://example.org/a/b?c", "#d")
+@example("http://example.org/a/b?c", "")
+@example("http://example.org/a/b?c", "?d#e")
+@example("http://example.org/a/b?c", "?")
+@example("http://example.org/a/b", "/c #d")
+@example("http://example.org/a/b", "/%zz%")
+@example("http://example.org/a/b", "x/%2E%2e/y")
+@example("http://example.org/a/b", "http://h.example:80/x")
+@example("http://example.org/a/b", "http://h.example//x")
+@example("http://example.org/a/b", "https:x")
+@example("http://example.org/a/b", "java\nscript:x")
+@example("http://u:p@h.example/d/", "#e")
 def test_join_is_the_standards(base: str, link: str) -> None:
     base = canonical(base)
     try:

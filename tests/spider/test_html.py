@@ -103,15 +103,21 @@ def test_hostile_shapes_become_small_trees(shape: str) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_hostile_shapes_take_linear_time(shape: str) -> None:
+    few, many = fastest_seconds(SHAPES[shape](20_000)), fastest_seconds(SHAPES[shape](60_000))
+    assert many < 0.2 + 6 * few
+
+
+def fastest_seconds(source: str) -> float:
+    """The least CPU time of three: other processes make it longer, by cold caches and a slower clock."""
     spent = []
-    for tags in (20_000, 60_000):
+    for _ in range(3):
         began = time.process_time()
-        page = page_of(SHAPES[shape](tags))
+        page = page_of(source)
         page.css("div a, p > b").getall()
         page.css("::text").getall()
         page.links()
         spent.append(time.process_time() - began)
-    assert spent[1] < 0.2 + 6 * spent[0], spent
+    return min(spent)
 
 
 async def test_the_loop_goes_on_while_a_large_page_is_parsed() -> None:
