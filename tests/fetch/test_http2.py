@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
@@ -14,6 +15,7 @@ from tests.fetch.certificates import Authority
 from tests.fetch.conftest import MakeFetcher
 from uttu.errors import BadResponse, FetchError, NetworkError, TooSlow
 from uttu.fetch import http2
+from uttu.fetch.exchange import LargeBodies
 from uttu.fetch.http2_frames import (
     CONTINUATION,
     DATA,
@@ -479,3 +481,38 @@ async def test_a_host_that_wants_http1_for_this(authority: Authority, make: Make
             assert (answer.body, answer.version) == (b"ok", "HTTP/1.1")
         assert versions == ["h2", "http/1.1"]
         await fetcher.close()
+
+
+async def test_stream_window_stays_closed_until_there_is_memory(speak: Speak, make: MakeFetcher) -> None:
+    size = 3 * 1024 * 1024
+    sent: dict[int, int] = {}
+
+    async def script(host: Host) -> None:
+        windows: dict[int, int] = {}
+        while True:
+            while number := next((each for each, left in windows.items() if left > 0 and sent[each] < size), 0):
+                piece = min(16_384, windows[number], size - sent[number])
+                windows[number] -= piece
+                sent[number] += piece
+                end = END_STREAM if sent[number] == size else 0
+                await host.send(encode_frame(DATA, end, number, b"x" * piece))
+            kind, _, number, payload = await host.read()
+            if kind == HEADERS:
+                sent[number], windows[number] = 0, 1024 * 1024
+                await host.send(encode_frame(HEADERS, END_HEADERS, number, OK))
+            elif kind == WINDOW_UPDATE and number:
+                windows[number] += int.from_bytes(payload, "big")
+
+    served = await speak(script)
+    fetcher = make(max_body=4 * 1024 * 1024)
+    fetcher._connections.large_bodies = LargeBodies(4 * 1024 * 1024, patience=60)
+    first = await fetcher.fetch(Request.to(served.url))
+    second = asyncio.ensure_future(fetcher.fetch(Request.to(served.url)))
+    for _ in range(20):
+        await asyncio.sleep(0.02)
+    assert sent[1] == size
+    assert size // 3 < sent[3] < size
+    assert len(first.body) == size
+    del first
+    gc.collect()
+    assert len((await second).body) == size

@@ -22,8 +22,7 @@ from time import perf_counter, thread_time
 from typing import Final, Protocol
 
 from uttu.errors import BadResponse
-from uttu.fetch.exchange import make_too_large
-from uttu.model import Headers
+from uttu.fetch.exchange import LargeBodies, RawResponse, make_too_large
 
 # ``wbits`` of zlib: gzip, zlib format, bare deflate stream.
 _GZIP: Final = 31
@@ -299,42 +298,46 @@ _GONE: Final = ("content-encoding", "content-length")
 class BodyDecoder:
     """Decodes the bodies of one fetcher. Long ones take turns: one slice per iteration of the event loop in total."""
 
-    def __init__(self, max_body: int) -> None:
+    def __init__(self, max_body: int, large_bodies: LargeBodies) -> None:
         self._max_body = max_body
+        self._large_bodies = large_bodies
         self._turn = asyncio.Lock()
 
-    async def decode(
-        self, url: str, body: bytes, headers: Headers, *, first: int | None, cut: bool
-    ) -> tuple[bytes, Headers, bool]:
-        """Returns the decoded body, its headers without those in ``_GONE``, and whether the body is ``cut``.
+    async def decode(self, url: str, response: RawResponse, *, first: int | None) -> None:
+        """Decode the body of a response in place, and drop the headers in ``_GONE``.
 
         :param first: see :meth:`uttu.fetch.base.Fetcher.fetch`.
         :raises TooLarge: the decoded body has more than ``max_body`` bytes.
         :raises BadResponse: the body does not decode.
         """
+        body, headers = response.body, response.headers
         if not body or headers.get("content-encoding") is None:
-            return body, headers, cut
+            return
         encoding = ", ".join(headers.get_all("content-encoding"))
         if first is None and (decoded := decode_at_once(body, encoding, self._max_body)) is not None:
-            return decoded, headers.without(*_GONE), cut
+            response.body, response.headers = decoded, headers.without(*_GONE)
+            return
         try:
             codings = parse_codings(encoding)
             if not codings:
-                return body, headers, cut
+                return
             if first is None:
                 steps = decode_in_steps(body, codings, self._max_body)
             else:
-                steps = decode_in_steps(body, codings, first, may_cut=True, is_whole=not cut)
-            undone, is_whole = await self._run(steps)
+                steps = decode_in_steps(body, codings, first, may_cut=True, is_whole=not response.cut)
+            response.body, is_whole = await self._run(steps, response)
         except DecodedTooLarge as error:
             raise make_too_large(url, self._max_body, "there are more when decompressed") from error
         except Undecodable as error:
             raise BadResponse(f"{url}: the body does not decode as {encoding}: {error}") from error
-        return undone, headers.without(*_GONE), not is_whole
+        response.headers, response.cut = headers.without(*_GONE), not is_whole
 
-    async def _run(self, steps: DecodingSteps) -> tuple[bytes, bool]:
+    async def _run(self, steps: DecodingSteps, response: RawResponse) -> tuple[bytes, bool]:
         try:
             next(steps)
+            if response.reservation is None:  # it takes more than a slice, so it is large
+                response.reservation = self._large_bodies.reserve(self._max_body)
+                await asyncio.wait((response.reservation,))
             while True:
                 async with self._turn:
                     await asyncio.sleep(0)

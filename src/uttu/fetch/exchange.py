@@ -7,6 +7,7 @@ body is decompressed. Connections tell their owner (:class:`ConnectionOwner`) wh
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Final, NamedTuple, Protocol, TypeVar
@@ -58,11 +59,79 @@ _NOT_IN_HTTP2: Final = frozenset(
 )
 
 
+LARGE_BODY: Final = 1024 * 1024
+_LARGE_BODIES: Final = 96 * 1024 * 1024
+_PATIENCE_SECONDS: Final = 10.0
+
+
+class Reservation:
+    """Memory that one large body may take; released once."""
+
+    __slots__ = ("_bodies", "_size")
+
+    def __init__(self, bodies: LargeBodies, size: int) -> None:
+        self._bodies = bodies
+        self._size = size
+
+    def release(self) -> None:
+        size, self._size = self._size, 0
+        self._bodies.free(size)
+
+
+class LargeBodies:
+    """Bounds the memory that large bodies of one fetcher take, from their second megabyte until they are handled.
+
+    A body of more than ``LARGE_BODY`` bytes needs a reservation of the most that it may become. While too much is
+    reserved, its connection stops reading, so the host waits. The reservation ends with the response. After
+    ``patience`` seconds it is granted in any case: handlers may keep responses for as long as they like.
+    """
+
+    def __init__(self, size: int = _LARGE_BODIES, patience: float = _PATIENCE_SECONDS) -> None:
+        self._size = self._left = size
+        self._patience = patience
+        self._waiting: deque[tuple[int, asyncio.Future[Reservation]]] = deque()
+
+    def reserve(self, size: int) -> asyncio.Future[Reservation]:
+        """Reserve ``size`` bytes, or all if it is more. The future may be cancelled while it is pending."""
+        loop = asyncio.get_running_loop()
+        granted: asyncio.Future[Reservation] = loop.create_future()
+        size = min(size, self._size)
+        if not self._waiting and size <= self._left:
+            self._grant(size, granted)
+        else:
+            self._waiting.append((size, granted))
+            loop.call_later(self._patience, self._grant, size, granted)
+        return granted
+
+    def free(self, size: int) -> None:
+        self._left += size
+        while self._waiting:
+            size, granted = self._waiting[0]
+            if not granted.done() and size > self._left:
+                return
+            self._waiting.popleft()
+            self._grant(size, granted)
+
+    def _grant(self, size: int, granted: asyncio.Future[Reservation]) -> None:
+        if not granted.done():
+            self._left -= size
+            granted.set_result(Reservation(self, size))
+
+
+def drop_reservation(granted: asyncio.Future[Reservation] | None) -> None:
+    """Release a reservation, or stop waiting for it."""
+    if granted is not None and not granted.cancel() and not granted.cancelled():
+        granted.result().release()
+
+
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class ConnectionOwner(Protocol[T_contra]):
     """Whoever a connection belongs to."""
+
+    @property
+    def large_bodies(self) -> LargeBodies: ...
 
     def opened(self, connection: T_contra, /) -> None:
         """It is there."""
@@ -185,7 +254,7 @@ class OutgoingRequest:
 class RawResponse:
     """A response, its body not decompressed; ``received``: when it began to arrive."""
 
-    __slots__ = ("body", "cut", "headers", "received", "status", "version")
+    __slots__ = ("body", "cut", "headers", "received", "reservation", "status", "version")
 
     def __init__(
         self, status: int, version: str, headers: Headers, received: float, body: bytes = b"", cut: bool = False
@@ -196,6 +265,7 @@ class RawResponse:
         self.received = received
         self.body = body
         self.cut = cut
+        self.reservation: asyncio.Future[Reservation] | None = None
 
 
 class PoolClosed(Exception):

@@ -22,6 +22,7 @@ import os
 import re
 import socket
 import ssl
+import weakref
 from collections.abc import Mapping
 from functools import lru_cache
 from time import monotonic
@@ -41,6 +42,7 @@ from uttu.fetch.exchange import (
     RequestUnprocessed,
     Timeouts,
     describe_timeout,
+    drop_reservation,
     make_too_large,
 )
 from uttu.fetch.http1_parser import BodyLimitExceeded, InvalidResponse
@@ -118,8 +120,8 @@ class HttpFetcher:
         # Indexed by whether the connection uses TLS: plain first.
         self._headers = (_DEFAULT_HEADERS | {"accept-encoding": _PLAIN_CODINGS} | own, _DEFAULT_HEADERS | own)
         self._lines = tuple(map(_format_headers, self._headers))
-        self._bodies = BodyDecoder(max_body)
         self._connections = ConnectionPool(self._timeouts, TlsContexts(verify=verify, ca_file=ca_file), http2=http2)
+        self._bodies = BodyDecoder(max_body, self._connections.large_bodies)
         self._closed = False
 
     def use_resolver(self, resolve: Resolve) -> None:
@@ -138,20 +140,26 @@ class HttpFetcher:
         answer = await self._exchange(url, place, outgoing, started)
         if self._jar is not None:
             self._jar.keep(answer.headers, url)
-        body, headers, cut = answer.body, answer.headers, answer.cut
-        if body and headers.get("content-encoding") is not None:
-            body, headers, cut = await self._bodies.decode(url, body, headers, first=first, cut=cut)
-        return Response(
+        if answer.body and answer.headers.get("content-encoding") is not None:
+            try:
+                await self._bodies.decode(url, answer, first=first)
+            except BaseException:
+                drop_reservation(answer.reservation)
+                raise
+        response = Response(
             request=request,
             url=url,
             status=answer.status,
-            headers=headers,
-            body=body,
+            headers=answer.headers,
+            body=answer.body,
             received=answer.received,
             elapsed=monotonic() - started,
             version=answer.version,
-            cut=cut,
+            cut=answer.cut,
         )
+        if answer.reservation is not None:  # the body is large
+            weakref.finalize(response, drop_reservation, answer.reservation).atexit = False
+        return response
 
     async def close(self) -> None:
         """Abort running fetches and refuse new ones."""

@@ -15,13 +15,16 @@ from uttu.fetch.exchange import (
     AGAIN_SECONDS,
     HUNG_UP,
     IDLE_SECONDS,
+    LARGE_BODY,
     ConnectionBroken,
     ConnectionOwner,
     ConnectionTimer,
     OutgoingRequest,
     RawResponse,
+    Reservation,
     SharedBufferProtocol,
     Timeouts,
+    drop_reservation,
 )
 from uttu.fetch.http1_parser import InvalidResponse, ResponseParser
 from uttu.fetch.tls import keep_session
@@ -53,6 +56,8 @@ class Http1Connection(asyncio.BaseProtocol):
         self._received = 0.0  # the beginning of the response
         self._heard = 0.0  # anything, or the exchange began
         self._timer = ConnectionTimer(loop)
+        self._reservation: asyncio.Future[Reservation] | None = None  # of a large body
+        self._is_paused = False
 
     @property
     def is_usable(self) -> bool:
@@ -82,18 +87,23 @@ class Http1Connection(asyncio.BaseProtocol):
         try:
             received = await waiter
         except asyncio.CancelledError:
+            self._drop_reservation()
             if self._reading is reading:
                 self.drop()
             elif waiter.done() and not waiter.cancelled():
                 waiter.exception()  # it ended at the same moment, and nobody asks how
             raise
-        except TimeoutError:
+        except Exception as error:
+            self._drop_reservation()
+            if isinstance(error, OSError) and not isinstance(error, TimeoutError):
+                raise ConnectionBroken(reading.status >= 200, error) from error
             raise
-        except OSError as error:
-            raise ConnectionBroken(reading.status >= 200, error) from error
         if is_first and (secured := self._transport.get_extra_info("ssl_object")) is not None:
             keep_session(secured)
-        return RawResponse(reading.status, reading.version, reading.headers, received, reading.body, reading.cut)
+        answer = RawResponse(reading.status, reading.version, reading.headers, received, reading.body, reading.cut)
+        if self._reservation is not None:
+            answer.reservation, self._reservation = self._reservation, None
+        return answer
 
     def fail(self, error: Exception) -> None:
         """End the exchange under way with this, and the connection."""
@@ -123,8 +133,27 @@ class Http1Connection(asyncio.BaseProtocol):
         try:
             if self._reading.feed(data):
                 self._finish(self._reading)
+            elif self._reservation is None and self._reading.size > LARGE_BODY:
+                self._reserve(self._reading)
         except Exception as error:
             self.fail(error)
+
+    def _reserve(self, reading: ResponseParser) -> None:
+        """Reserve memory for a large body; stop reading until it is granted."""
+        self._reservation = self._owner.large_bodies.reserve(reading.limit)
+        if not self._reservation.done():
+            self._is_paused = True
+            self._transport.pause_reading()
+            self._reservation.add_done_callback(self._resume)
+
+    def _resume(self, _: object = None) -> None:
+        if self._is_paused and not self._transport.is_closing():
+            self._is_paused = False
+            self._transport.resume_reading()
+
+    def _drop_reservation(self) -> None:
+        drop_reservation(self._reservation)
+        self._reservation = None
 
     def eof_received(self) -> None:
         if self._reading is not None and not self._waiter.done() and self._reading.end():
@@ -144,6 +173,8 @@ class Http1Connection(asyncio.BaseProtocol):
     def _finish(self, reading: ResponseParser) -> None:
         self._reading = None
         self._waiter.set_result(self._received)
+        if self._is_paused:
+            self._resume()
         if reading.keeps and not self._transport.is_closing():
             self._owner.keep(self)
             self._timer.watch(self._heard + IDLE_SECONDS, self._check_deadlines)

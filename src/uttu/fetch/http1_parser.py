@@ -71,7 +71,6 @@ class ResponseParser:
         "_buffer",
         "_framing",
         "_left",
-        "_limit",
         "_may_cut",
         "_notes",
         "_repeats",
@@ -79,6 +78,7 @@ class ResponseParser:
         "cut",
         "headers",
         "keeps",
+        "limit",
         "status",
         "version",
     )
@@ -89,7 +89,7 @@ class ResponseParser:
         self.headers: Headers
         self.keeps = False
         self.cut = False
-        self._limit = limit
+        self.limit = limit
         self._may_cut = may_cut
         self._bodiless = bodiless
         self._notes = 0
@@ -105,6 +105,11 @@ class ResponseParser:
     @property
     def body(self) -> bytes:
         return bytes(self._body)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body so far."""
+        return len(self._body)
 
     def feed(self, data: bytes) -> bool:
         """Parse ``data``. Returns True if the response is complete."""
@@ -183,7 +188,7 @@ class ResponseParser:
             if size is None:
                 self._step = ResponseParser._until_closed
                 return
-            if size > self._limit and not self._may_cut:
+            if size > self.limit and not self._may_cut:
                 raise BodyLimitExceeded(f"{size} are announced")
             self._left, self._step = size, ResponseParser._sized
 
@@ -206,7 +211,7 @@ class ResponseParser:
         pieces: list[bytes] = []  # joined at the end, since there may be thousands of one byte
         size = len(self._body)
         at, end = 0, len(data)
-        while at < end and size <= self._limit:
+        while at < end and size <= self.limit:
             if self._left:
                 piece = data[at : at + self._left]
                 pieces.append(piece)
@@ -248,10 +253,10 @@ class ResponseParser:
         return self.cut
 
     def _take(self, piece: bytes) -> None:
-        if len(self._body) + len(piece) > self._limit:
+        if len(self._body) + len(piece) > self.limit:
             if not self._may_cut:
                 raise BodyLimitExceeded("there are more")
-            piece = piece[: self._limit - len(self._body)]
+            piece = piece[: self.limit - len(self._body)]
             self.cut, self.keeps = True, False
         if not self._body:
             self._body = piece  # usually the complete body

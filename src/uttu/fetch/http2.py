@@ -22,14 +22,17 @@ from uttu.fetch.exchange import (
     AGAIN_SECONDS,
     HUNG_UP,
     IDLE_SECONDS,
+    LARGE_BODY,
     ConnectionBroken,
     ConnectionOwner,
     ConnectionTimer,
     OutgoingRequest,
     RawResponse,
     RequestUnprocessed,
+    Reservation,
     SharedBufferProtocol,
     Timeouts,
+    drop_reservation,
 )
 from uttu.fetch.http1_parser import (
     BODILESS,
@@ -63,6 +66,7 @@ class Http2Stream:
     pieces: list[bytes] = field(default_factory=list)
     size: int = 0
     window_left: int = wire.STREAM_WINDOW  # bytes that the host may send
+    reservation: asyncio.Future[Reservation] | None = None  # of a large body
 
 
 class Http2Connection(SharedBufferProtocol):
@@ -119,7 +123,11 @@ class Http2Connection(SharedBufferProtocol):
         self._send_head(number, stream)
         try:
             return await waiter
+        except Exception:
+            drop_reservation(stream.reservation)
+            raise
         except asyncio.CancelledError:
+            drop_reservation(stream.reservation)
             if self._streams.get(number) is stream:
                 self._reset(number)
             elif waiter.done() and not waiter.cancelled():
@@ -210,6 +218,16 @@ class Http2Connection(SharedBufferProtocol):
         if flags & wire.END_STREAM:
             self._finish(number, stream)
         elif stream.window_left < wire.STREAM_WINDOW // 2:
+            if stream.size > LARGE_BODY and stream.reservation is None:
+                stream.reservation = self._owner.large_bodies.reserve(stream.outgoing.limit)
+            self._open_window(number, stream)
+
+    def _open_window(self, number: int, stream: Http2Stream) -> None:
+        """Let the host send more of a body, as soon as there is memory for it."""
+        granted = stream.reservation
+        if granted is not None and not granted.done():
+            granted.add_done_callback(lambda _: self._open_window(number, stream))
+        elif self._streams.get(number) is stream:
             self._grant(number, wire.STREAM_WINDOW - stream.window_left)
             stream.window_left = wire.STREAM_WINDOW
 
@@ -272,6 +290,7 @@ class Http2Connection(SharedBufferProtocol):
         assert stream.answer is not None
         if not (stream.outgoing.is_head or stream.answer.status in BODILESS):
             stream.answer.body = stream.pieces[0] if len(stream.pieces) == 1 else b"".join(stream.pieces)
+        stream.answer.reservation = stream.reservation
         if not stream.waiter.done():
             stream.waiter.set_result(stream.answer)
 

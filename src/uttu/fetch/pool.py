@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Final
 
 from uttu.fetch.base import Resolve
-from uttu.fetch.exchange import HUNG_UP, PoolClosed, Timeouts
+from uttu.fetch.exchange import HUNG_UP, LargeBodies, PoolClosed, Timeouts
 from uttu.fetch.http1 import Http1Connection, PlainConnection, SecureConnection
 from uttu.fetch.http2 import Http2Connection
 from uttu.fetch.proxies import HandshakeProtocol, Proxy, connect_http, connect_socks
@@ -71,6 +71,7 @@ class ConnectionPool:
 
     def __init__(self, timeouts: Timeouts, tls: TlsContexts, *, http2: bool) -> None:
         self.resolve: Resolve = resolve_unguarded
+        self.large_bodies = LargeBodies()
         self._timeouts = timeouts
         self._tls = tls
         self._http2 = http2

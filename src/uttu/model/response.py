@@ -72,7 +72,7 @@ class Headers(Mapping[str, str]):
         return f"Headers({list(self.pairs())!r})"
 
 
-class Response(msgspec.Struct, frozen=True, kw_only=True):
+class Response(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """A complete response: the body is decompressed, its charset not yet decided.
 
     ``received`` is when its head arrived, by ``time.monotonic()``; the server can't have seen the request later than
