@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import HOST, TRACEBACK, Told, Uttu, make_crawl, supervised
-from uttu.model.crawl import CrawlState
+from uttu.model.crawl import CrawlState, Reason
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_a_spelling_that_is_known(why: Any) -> None:
 
 
 def test_flags_count(uttu: Uttu) -> None:
-    make_crawl(flags='{"domains":"else.example","max_depth":3,"max_pages_per_host":3}')
+    make_crawl(flags={"domains": "else.example", "max_depth": 3, "max_pages_per_host": 3})
     assert "outside the allowed domains (else.example)" in uttu("why", f"{HOST}/nowhere").out
     told = uttu("why", "https://else.example/")
     assert "max_depth=3" in told.out
@@ -151,11 +151,11 @@ def test_wrong_usage(uttu: Uttu) -> None:
 
 @pytest.mark.parametrize("path", ["/1", "/again"])
 def test_a_crawl_that_stands_still(uttu: Uttu, path: str) -> None:
-    make_crawl(state=CrawlState.PAUSED, reason="paused by the operator")
+    make_crawl(state=CrawlState.PAUSED, reason=Reason("paused by the operator"))
     with supervised():
         assert uttu("why", HOST + path).out.endswith("the crawl is paused; go on with: uttu resume shop\n")
-    make_crawl(state=CrawlState.STOPPING, reason="limit of 9 pages")
+    make_crawl(state=CrawlState.STOPPING, reason=Reason("limit of 9 pages"))
     with supervised():
         assert "the crawl is stopping (limit of 9 pages), and begins no page" in uttu("why", HOST + path).out
-    make_crawl(state=CrawlState.LIMITED, reason="limit of 9 pages")
+    make_crawl(state=CrawlState.LIMITED, reason=Reason("limit of 9 pages"))
     assert uttu("why", HOST + path).out.endswith("(limited); go on with: uttu crawl shop.py --resume\n")

@@ -10,7 +10,7 @@ from uttu.errors import UttuError
 from uttu.frontier.base import Rules
 from uttu.frontier.sqlite.catalog import SqliteCatalog
 from uttu.model import Request
-from uttu.model.crawl import CrawlState
+from uttu.model.crawl import CrawlState, Reason
 from uttu.runtime import crawl
 from uttu.settings import Settings
 
@@ -23,7 +23,7 @@ async def catalog(tmp_path: Path) -> SqliteCatalog:
     catalog = SqliteCatalog(tmp_path)
     store = await catalog.create("shop", Rules())
     await store.frontier.put([Request.to("https://shop.example/")])
-    await store.ledger.note(state=CrawlState.LIMITED, reason="limit of 100 pages")
+    await store.ledger.note(state=CrawlState.LIMITED, reason=Reason("limit of 100 pages"))
     await store.frontier.close()
     await catalog.keep("shop")
     return catalog

@@ -18,8 +18,7 @@ names, which a newer version may write, are ignored and stay in the store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypedDict
 
 import msgspec
@@ -90,19 +89,19 @@ class FactChanges(TypedDict, total=False):
     reason: Reason
     spider: str
     file: str
-    arguments: Mapping[str, str]
-    flags: Mapping[str, Any]
-    withheld: Mapping[str, bool]
-    outputs: Sequence[str]
+    arguments: dict[str, str]
+    flags: dict[str, Any]
+    withheld: dict[str, bool]
+    outputs: tuple[str, ...]
     began: float
     pace: Pace
     rules: Rules
-    start_hosts: AbstractSet[str]
+    start_hosts: frozenset[str]
     seeded: bool
     fed: bool
     unattended: bool
-    written: Mapping[str, FileRecord]
-    slices: Mapping[str, SliceMark]
+    written: dict[str, FileRecord]
+    slices: dict[str, SliceMark]
 
 
 class _Codec(msgspec.Struct, frozen=True):

@@ -139,7 +139,7 @@ class CrawlSpec(msgspec.Struct, frozen=True, kw_only=True):
             arguments=self.arguments,
             flags=self.noted_flags,
             withheld=self.withheld(settings),
-            outputs=[mask_target(target) for target in self.outputs],
+            outputs=tuple(mask_target(target) for target in self.outputs),
             began=time.time(),
         )
 

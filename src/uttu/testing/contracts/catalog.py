@@ -18,7 +18,7 @@ URLS = [f"https://a.example/{number}" for number in range(3)]
 
 async def _fill(store: CrawlStore, urls: list[str]) -> None:
     await store.frontier.put([Request(url=url) for url in urls])
-    await store.ledger.note(outputs=urls)
+    await store.ledger.note(outputs=tuple(urls))
     await store.frontier.close()
 
 
