@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import HOST, TRACEBACK, Told, Uttu, make_crawl, supervised
+from tests.cli.statuses import in_store
+from uttu.frontier.catalog import CrawlStore
+from uttu.model import Done, Redirect, Request
 from uttu.model.crawl import CrawlState, Reason
 
 
@@ -47,7 +50,27 @@ def test_a_redirect_and_where_it_led(why: Any) -> None:
     assert lines[2] == f"  redirected to {HOST}/"
     assert lines[3] == f"{HOST}/"
     assert "2 items" in lines[4]
-    assert json.loads(why(f"{HOST}/moved", "--json").out)["then"][0]["url"] == f"{HOST}/"
+    found = json.loads(why(f"{HOST}/moved", "--json").out)
+    assert (found["reason"], found["redirect"]) == (f"redirected to {HOST}/", {"redirected_to": f"{HOST}/"})
+    assert found["then"][0]["url"] == f"{HOST}/"
+
+
+def test_a_redirect_that_was_refused(uttu: Uttu) -> None:
+    make_crawl()
+    target, refused = "https://else.example/", "outside the allowed domains"
+
+    async def settle(store: CrawlStore) -> None:
+        await store.frontier.put([Request(url=f"{HOST}/away", priority=9)])
+        leases = await store.frontier.lease(10, "w")
+        (lease,) = [each for each in leases if each.request.url == f"{HOST}/away"]
+        await store.frontier.settle([Done(lease=lease, status=302, redirect=Redirect(target, refused))])
+
+    in_store(settle)
+    lines = uttu("why", f"{HOST}/away").out.splitlines()
+    assert lines[1].endswith(": status 302, 0 B, 0 new links, 0 items")
+    assert lines[2:] == [f"  redirected to {target}, which is not fetched: {refused}"]
+    found = json.loads(uttu("why", f"{HOST}/away", "--json").out)
+    assert (found["redirect"], found["then"]) == ({"redirected_to": target, "refused": refused}, [])
 
 
 def test_dead_with_its_traceback(why: Any) -> None:

@@ -83,7 +83,7 @@ class _Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pace: Pace | None = None
 
 
-class Redirect(msgspec.Struct, frozen=True, rename={"target": "redirected_to"}):
+class Redirect(msgspec.Struct, frozen=True, omit_defaults=True, rename={"target": "redirected_to"}):
     """The URL that a page redirected to. If it is not fetched, ``refused`` says why."""
 
     target: str
