@@ -83,26 +83,30 @@ async def open_crawl(catalog: CrawlCatalog, name: str, settings: Settings, *, fr
         # Ignore errors: a crawl that can't be opened may be the reason to start again.
         with contextlib.suppress(StoreError):
             store = await catalog.open(name, settings.rules)
-            facts = await store.ledger.facts()
-            await store.ledger.note(state=CrawlState.STOPPED, reason=Reason("started again"))
-            await store.frontier.close()
+            try:
+                await store.ledger.note(state=CrawlState.STOPPED, reason=Reason("started again"))
+                facts = await store.ledger.facts()
+            finally:
+                await store.frontier.close()
     elif there:
         store = await catalog.open(name, settings.rules)
-        facts, counts = await store.ledger.facts(), await store.frontier.counts()
-        state, reason = facts.state or CrawlState.RUNNING, facts.reason
-        if reason.kind is ReasonKind.MOVED:
-            await store.frontier.close()
-            raise UttuError(f"crawl {name!r} was {reason}: go on with it there, or start again here with --fresh")
-        if reason.kind is ReasonKind.MOVING:
-            await store.frontier.close()
-            raise UttuError(f"crawl {name!r} is {reason}; if that was cut short, move it again, or start with --fresh")
-        former = state.value if state is CrawlState.FINISHED else str(reason) or state.value
-        # If it ended without its supervisor, its outputs must still be completed.
-        if not state.ended or facts.unattended or resume:
-            await _update_pace(store, facts.pace, settings.rules)
-            ended = former if state.ended and not facts.unattended else ""
-            return OpenedCrawl(store, facts.state is not None, counts, ended, facts=facts)
-        await store.frontier.close()
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(store.frontier.close)
+            facts, counts = await store.ledger.facts(), await store.frontier.counts()
+            state, reason = facts.state or CrawlState.RUNNING, facts.reason
+            if reason.kind is ReasonKind.MOVED:
+                raise UttuError(f"crawl {name!r} was {reason}: go on with it there, or start again here with --fresh")
+            if reason.kind is ReasonKind.MOVING:
+                raise UttuError(
+                    f"crawl {name!r} is {reason}; if that was cut short, move it again, or start with --fresh"
+                )
+            former = state.value if state is CrawlState.FINISHED else str(reason) or state.value
+            # If it ended without its supervisor, its outputs must still be completed.
+            if not state.ended or facts.unattended or resume:
+                await _update_pace(store, facts.pace, settings.rules)
+                ended = former if state.ended and not facts.unattended else ""
+                stack.pop_all()
+                return OpenedCrawl(store, facts.state is not None, counts, ended, facts=facts)
         if settings.feed and counts.work:
             # Messages taken from the feed are acknowledged, so their pages would be lost.
             raise UttuError(
