@@ -16,6 +16,7 @@ from uttu import Failure, Page, Request, Response, Spider
 from uttu.fetch import pool, resolver
 from uttu.frontier.base import Rules
 from uttu.frontier.sqlite.catalog import SqliteCatalog
+from uttu.model import Redirect
 from uttu.model.crawl import CrawlState
 from uttu.model.url import fingerprint
 from uttu.spider.spider import Next
@@ -121,7 +122,7 @@ async def test_redirects_are_recorded_and_deduplicated(tmp_path: Path) -> None:
         traces = [await store.inspector.trace(fingerprint(url)) for url in steps]
         await store.frontier.close()
         assert [(trace.state, trace.status) for trace in traces] == [("done", 200), *[("done", 302)] * 3]
-        assert [trace.reason for trace in traces] == ["", *(f"redirected to {url}" for url in steps[:3])]
+        assert [trace.redirect for trace in traces] == [None, *(Redirect(url) for url in steps[:3])]
 
 
 async def test_a_redirect_back_to_itself_with_a_cookie(tmp_path: Path) -> None:
