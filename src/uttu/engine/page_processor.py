@@ -291,16 +291,13 @@ class PageProcessor:
 
     def _redirected(self, visit: _PageState, response: Response, location: str, status: int) -> Outcome:
         request = visit.lease.request
-        if len(request.via) >= self._settings.max_redirects:
-            raise _PageFailed(
-                GIVE_UP, DeadKind.REDIRECT, f"more than {self._settings.max_redirects} redirects: endless?"
-            )
+        if len(request.via) >= (most := self._settings.max_redirects):
+            raise _PageFailed(GIVE_UP, DeadKind.REDIRECT, f"more than {most} redirects: endless?")
         set_cookies = response.headers.get_all("set-cookie")
         target = redirect.redirect_request(request, status, location, set_cookies, self._clock.time())
         if target is None:
             raise _PageFailed(GIVE_UP, DeadKind.REDIRECT, f"redirects to {location!r}, which is no web address")
-        refused = self._link_filter.refuse(target, visit.lease.lane)
-        if refused:
+        if refused := self._link_filter.refuse(target, visit.lease.lane):
             return msgspec.structs.replace(visit.done(response), redirect=Redirect(target.url, refused))
         return msgspec.structs.replace(visit.done(response, children=(target,)), redirect=Redirect(target.url))
 
