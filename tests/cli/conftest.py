@@ -16,8 +16,9 @@ from uttu import cli
 from uttu.engine.stats import WorkerReport
 from uttu.frontier.base import Rules
 from uttu.frontier.sqlite.catalog import SqliteCatalog
-from uttu.model import Dead, Done, Lease, Pace, Request, Retry
+from uttu.model import Dead, Done, Lease, Pace, Redirect, Request, Retry
 from uttu.model.crawl import CrawlState
+from uttu.model.facts import FactChanges
 from uttu.policy import robots
 from uttu.settings import DATA_FOLDER
 from uttu.testing.site import Site, SiteProcess
@@ -86,7 +87,7 @@ async def _coroutine(work: Awaitable[Any]) -> None:
     await work
 
 
-async def _make(name: str, facts: dict[str, str]) -> None:
+async def _make(name: str, facts: FactChanges) -> None:
     """A crawl with a request in every state: see the paths below."""
     store = await depot_here().create(name, Rules(pace=Pace(0.0, 0)))
     await depot_here().keep(name)
@@ -103,7 +104,7 @@ async def _make(name: str, facts: dict[str, str]) -> None:
                 size=6000,
                 items=(b'{"n":1}', b'{"n":2}'),
             ),
-            Done(lease=leases["/moved"], status=301, note=f"redirected to {HOST}/"),
+            Done(lease=leases["/moved"], status=301, redirect=Redirect(f"{HOST}/")),
             _dead(leases["/broken"], "handler", "ValueError: no price", detail=TRACEBACK, status=200),
             _dead(leases["/gone"], "http", "answered with status 404", status=404),
             _dead(leases["/private/"], "robots", "disallowed by the site's robots.txt"),
@@ -123,9 +124,11 @@ def _dead(lease: Lease, kind: str, reason: str, **more: Any) -> Dead:
     return Dead(lease=lease, kind=kind, reason=reason, **more)
 
 
-def make_crawl(name: str = "shop", state: CrawlState | None = CrawlState.STOPPED, **facts: str) -> str:
+def make_crawl(name: str = "shop", state: CrawlState | None = CrawlState.STOPPED, **facts: Any) -> str:
     """A crawl in this folder, of the spider in ``shop.py``; returns its name."""
     Path("shop.py").write_text(SPIDER)
-    known = {"spider": "shop", "file": str(Path("shop.py").resolve()), "arguments": "{}", "flags": "{}", "reason": ""}
-    asyncio.run(_make(name, known | ({"state": state} if state else {}) | facts))
+    known: FactChanges = {"spider": "shop", "file": str(Path("shop.py").resolve()), "arguments": {}, "flags": {}}
+    if state is not None:
+        known["state"] = state
+    asyncio.run(_make(name, known | facts))  # type: ignore[arg-type]
     return name

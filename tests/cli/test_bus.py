@@ -156,7 +156,7 @@ def test_a_command_to_a_crawl_does_not_depend_on_the_bus(uttu: Uttu, monkeypatch
 
 
 def test_a_command_is_told_on_the_bus_that_the_crawl_was_started_with(uttu: Uttu) -> None:
-    make_crawl(state=CrawlState.RUNNING, flags='{"bus": "redis://127.0.0.1:9/0"}')
+    make_crawl(state=CrawlState.RUNNING, flags={"bus": "redis://127.0.0.1:9/0"})
     with supervised():
         assert "redis://127.0.0.1:9/0" in uttu("pause", "shop").err
         assert uttu("rate", "shop", "shop.example", "--delay", "1").err == ""

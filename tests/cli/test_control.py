@@ -11,7 +11,7 @@ from tests.cli.conftest import Uttu, make_crawl, supervised
 from tests.cli.statuses import standing
 from tests.crawl.conftest import Project, wait_for
 from tests.crawl.conftest import project as project
-from uttu.model.crawl import CrawlState
+from uttu.model.crawl import CrawlState, Reason
 from uttu.testing.site import Site, SiteProcess, fetches
 
 CRAWL = ("crawl", "spider.py", "-o", "out.jsonl")
@@ -26,16 +26,16 @@ def test_a_crawl_that_runs_is_paused_goes_on_and_stops(uttu: Uttu) -> None:
         assert told.code == 0
         assert told.out.startswith("shop is paused: ")
         assert told.out.endswith("with 5 pages to do. Go on with: uttu resume shop\n")
-        assert (standing().state, standing().reason) == (CrawlState.PAUSED, "paused by the operator")
+        assert (standing().state, standing().reason) == (CrawlState.PAUSED, Reason("paused by the operator"))
         assert uttu("pause", "shop").out == "shop is paused already; go on with: uttu resume shop\n"
         told = uttu("resume", "shop.py")
         assert (told.code, told.out, told.err) == (0, "shop goes on, with 5 pages to do\n", "of shop\n")
-        assert (standing().state, standing().reason) == (CrawlState.RUNNING, "")
+        assert (standing().state, standing().reason) == (CrawlState.RUNNING, Reason())
         assert uttu("resume", "shop").out == "shop is running already\n"
         told = uttu("stop", "shop")
         assert told.code == 0
         assert told.out.endswith("5 pages to do stay. Go on with: uttu crawl shop.py\n")
-        assert (standing().state, standing().reason) == (CrawlState.STOPPING, "stopped by the operator")
+        assert (standing().state, standing().reason) == (CrawlState.STOPPING, Reason("stopped by the operator"))
         assert uttu("stop", "shop").out == "shop is stopping already (stopped by the operator)\n"
         told = uttu("pause", "shop")
         assert told.code == 1
@@ -55,7 +55,7 @@ def test_a_crawl_that_nobody_works_on_is_stopped_for_those_who_come_back(uttu: U
     told = uttu("stop", "shop")
     assert told.code == 0
     assert told.out == "shop is stopped; nobody worked on it. Go on with: uttu crawl shop.py\n"
-    assert (standing().state, standing().reason) == (CrawlState.STOPPED, "stopped by the operator")
+    assert (standing().state, standing().reason) == (CrawlState.STOPPED, Reason("stopped by the operator"))
 
 
 def test_a_paused_crawl_that_nobody_works_on_needs_someone(uttu: Uttu) -> None:
@@ -63,7 +63,7 @@ def test_a_paused_crawl_that_nobody_works_on_needs_someone(uttu: Uttu) -> None:
     told = uttu("resume", "shop")
     assert told.code == 0
     assert told.out == "shop is paused no more, but nobody works on it. Go on with: uttu crawl shop.py\n"
-    assert standing().facts["state"] == CrawlState.RUNNING
+    assert standing().facts.state == CrawlState.RUNNING
 
 
 @pytest.mark.parametrize(
@@ -84,10 +84,10 @@ def test_a_paused_crawl_that_nobody_works_on_needs_someone(uttu: Uttu) -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(uttu: Uttu, command: str, state: CrawlState, said: str) -> None:
-    make_crawl(state=state, reason="why")
+    make_crawl(state=state, reason=Reason("why"))
     told = uttu(command, "shop")
     assert (told.code, told.out, told.err) == (1, "", f"uttu: crawl 'shop' {said}\n")
-    assert standing().facts["state"] == state
+    assert standing().facts.state == state
 
 
 @pytest.mark.parametrize("command", ["pause", "resume", "stop"])

@@ -20,7 +20,8 @@ from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.redis.catalog import RedisCatalog
 from uttu.model import Request
-from uttu.model.crawl import CrawlState
+from uttu.model.crawl import CrawlState, Reason, ReasonKind
+from uttu.model.facts import CrawlFacts
 from uttu.spider import Spider
 from uttu.testing.site import SiteProcess
 
@@ -116,7 +117,7 @@ def test_where_a_crawl_is_kept_is_not_noted_in_it(uttu: Uttu) -> None:
 
 def test_a_worker_that_joins_has_the_settings_of_the_crawl_but_for_its_own(uttu: Uttu) -> None:
     spider = Spider("shop", delay=1, retries=1)
-    facts = {"flags": '{"delay":"2","max_pages":5}', "arguments": '{"q":"a"}'}
+    facts = CrawlFacts(flags={"delay": "2", "max_pages": 5}, arguments={"q": "a"})
     settings = ForegroundSpec(file=Path("shop.py"), flags={"delay": "3"}).joining(spider, facts)
     assert (settings.delay, settings.max_pages, settings.retries) == (3.0, 5, 1)
     assert spider.args == {"q": "a"}
@@ -137,7 +138,7 @@ def test_a_worker_says_what_to_do_where_there_is_nothing_to_take_part_in(uttu: U
 
 
 def test_a_crawl_that_was_moved_is_not_run_again_by_accident(uttu: Uttu) -> None:
-    make_crawl(reason="moved to redis://localhost")
+    make_crawl(reason=Reason("redis://localhost", ReasonKind.MOVED))
     told = uttu("crawl", "shop.py")
     assert told.code == 1
     assert "was moved to redis://localhost: go on with it there, or start again here with --fresh" in told.err
@@ -147,7 +148,7 @@ def test_a_crawl_that_was_moved_is_not_run_again_by_accident(uttu: Uttu) -> None
 
 
 def test_a_paused_crawl(uttu: Uttu) -> None:
-    make_crawl(state=CrawlState.PAUSED, seeded="yes")
+    make_crawl(state=CrawlState.PAUSED, seeded=True)
     with supervised():
         told = uttu("status", "shop")
     assert told.out.startswith("paused  shop\n")
@@ -180,12 +181,12 @@ class Fleet:
     def __init__(self, url: str, crawl: str) -> None:
         self.url, self.crawl = url, crawl
 
-    def make(self, *, worker: bool, **facts: str) -> None:
+    def make(self, *, worker: bool, state: CrawlState = CrawlState.RUNNING) -> None:
         async def work() -> None:
             catalog = await RedisCatalog.connect(self.url)
             store: CrawlStore = await catalog.create(self.crawl, Rules())
             await store.frontier.put([Request(url=f"{HOST}/")])
-            await store.ledger.note(spider=self.crawl, file="/other/machine/shop.py", seeded="yes", **facts)
+            await store.ledger.note(spider=self.crawl, file="/other/machine/shop.py", seeded=True, state=state)
             if worker:
                 await store.ledger.report(
                     "box-1-a", msgspec.json.encode(WorkerReport(pid=17, pages=3, in_flight=2, held=4))

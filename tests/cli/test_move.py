@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Unpack
 
 import pytest
 
@@ -16,8 +17,8 @@ from uttu.frontier.sqlite.catalog import SqliteCatalog
 from uttu.frontier.sqlite.transfer import SqliteTransfer
 from uttu.frontier.transfer import FinalBatch, TransferBatch
 from uttu.model import Counts
-from uttu.model.crawl import CrawlState
-from uttu.runtime import crawl as launch
+from uttu.model.crawl import CrawlState, Reason, ReasonKind, Rules
+from uttu.model.facts import FactChanges
 from uttu.settings import DATA_FOLDER
 from uttu.testing.site import Site, SiteProcess, fetches
 
@@ -34,12 +35,12 @@ def test_everything_is_there_and_the_old_one_says_where_it_went(uttu: Uttu, tmp_
     command = f"uttu crawl shop.py --frontier {there}"
     assert told.out == f"shop is moved to {there}, with 6 pages to do and 2 items. Go on with: {command}\n"
     new = standing(folder=OTHER)
-    assert (new.state, new.reason, new.counts) == (CrawlState.STOPPED, f"moved from sqlite:{tmp_path}", COUNTS)
-    assert new.facts["spider"] == "shop"
+    assert (new.state, new.reason, new.counts) == (CrawlState.STOPPED, Reason(f"moved from sqlite:{tmp_path}"), COUNTS)
+    assert new.facts.spider == "shop"
     assert uttu("why", f"{HOST}/gone", "--frontier", there).out.splitlines()[1].startswith("  dead ")
     assert uttu("export", "--frontier", "sqlite:other").out == '{"n":1}\n{"n":2}\n'
     old = standing()
-    assert (old.state, old.reason) == (CrawlState.STOPPED, f"moved to {there}")
+    assert (old.state, old.reason) == (CrawlState.STOPPED, Reason(there, ReasonKind.MOVED))
     about = (("pause",), ("stop",), ("resume",), ("retry",), ("push", HOST), ("rate", HOST, "--reset"))
     for command, *more in about:
         told = uttu(command, "shop", *more)
@@ -53,16 +54,16 @@ def test_there_and_back_again(uttu: Uttu) -> None:
     make_crawl()
     assert uttu("move", ".", "sqlite:other").code == 0
     assert uttu("move", "other/.uttu", ".").code == 0
-    assert (standing().counts, standing().facts["state"]) == (COUNTS, CrawlState.STOPPED)
-    assert standing(folder=OTHER).reason.startswith("moved to ")
+    assert (standing().counts, standing().facts.state) == (COUNTS, CrawlState.STOPPED)
+    assert standing(folder=OTHER).reason.kind is ReasonKind.MOVED
     assert uttu("move", ".", "other").code == 0
 
 
 @pytest.mark.parametrize("state", [CrawlState.LIMITED, CrawlState.FINISHED])
 def test_a_crawl_that_ended_stays_ended(uttu: Uttu, state: CrawlState) -> None:
-    make_crawl(state=state, reason="why")
+    make_crawl(state=state, reason=Reason("why"))
     assert uttu("move", ".", "other").code == 0
-    assert (standing(folder=OTHER).state, standing(folder=OTHER).reason) == (state, "why")
+    assert (standing(folder=OTHER).state, standing(folder=OTHER).reason) == (state, Reason("why"))
 
 
 def test_a_crawl_that_runs_stays(uttu: Uttu) -> None:
@@ -98,7 +99,7 @@ def test_a_move_that_fails_is_done_again(
         assert uttu("move", ".", "other").code == 0
         make_crawl()
         former = standing(folder=OTHER)
-        asyncio.run(_note(folder=OTHER, reason="mine"))
+        asyncio.run(_note(folder=OTHER, reason=Reason("mine")))
     with monkeypatch.context() as broken:
 
         async def fail(self: SqliteTransfer, batch: TransferBatch) -> None:
@@ -111,9 +112,9 @@ def test_a_move_that_fails_is_done_again(
         told = uttu("move", ".", "other", *(["--replace"] if replace else []))
     assert (told.code, told.err) == (4, "uttu: the disk is full\n")
     assert standing().counts == COUNTS
-    assert not standing().reason.startswith(launch.MOVED)
+    assert standing().reason.kind is not ReasonKind.MOVED
     if replace:
-        assert (standing(folder=OTHER).counts, standing(folder=OTHER).reason) == (former.counts, "mine")
+        assert (standing(folder=OTHER).counts, standing(folder=OTHER).reason) == (former.counts, Reason("mine"))
     else:
         told = uttu("crawl", "shop.py", "--frontier", "sqlite:other")
         assert told.code == 1
@@ -122,19 +123,19 @@ def test_a_move_that_fails_is_done_again(
     assert standing(folder=OTHER).counts == COUNTS
 
 
-async def _note(folder: Path, **facts: str) -> None:
-    store = await SqliteCatalog(folder).open("shop", launch.read_rules({}))
+async def _note(folder: Path, **facts: Unpack[FactChanges]) -> None:
+    store = await SqliteCatalog(folder).open("shop", Rules())
     await store.ledger.note(**facts)
     await store.frontier.close()
 
 
-def test_a_move_that_was_killed_between_the_two_marks_is_done_again(uttu: Uttu) -> None:
+def test_a_move_that_was_killed_between_the_two_marks_is_done_again(uttu: Uttu, tmp_path: Path) -> None:
     make_crawl()
     assert uttu("move", ".", "other").code == 0
-    asyncio.run(_note(folder=OTHER, reason=f"{launch.MOVING}somewhere"))
+    asyncio.run(_note(folder=OTHER, reason=Reason("somewhere", ReasonKind.MOVING)))
     assert uttu("move", ".", "other").code == 0
     assert standing(folder=OTHER).counts == COUNTS
-    assert not standing(folder=OTHER).reason.startswith(launch.MOVING)
+    assert standing(folder=OTHER).reason == Reason(f"moved from sqlite:{tmp_path}")
 
 
 def test_which_crawl_has_to_be_clear(uttu: Uttu) -> None:
@@ -157,7 +158,7 @@ def test_what_can_not_be(uttu: Uttu) -> None:
     told = uttu("move", ".", "./.uttu")
     assert told.code == 1
     assert standing().counts.items == 2
-    assert in_store(lambda store: store.ledger.facts())["state"] == CrawlState.STOPPED
+    assert in_store(lambda store: store.ledger.facts()).state == CrawlState.STOPPED
 
 
 def test_it_goes_on_there_as_if_nothing_had_happened(project: Project) -> None:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from tests.cli.conftest import HOST, Uttu, make_crawl, supervised
@@ -90,7 +89,7 @@ def test_into_a_crawl_that_ended(uttu: Uttu) -> None:
 
 def test_new_pages_stand_where_the_crawl_s_order_has_them(uttu: Uttu) -> None:
     rules = Rules(order="priority", pace=Pace(3.0, 2))
-    make_crawl(rules=msgspec.json.encode(rules).decode())
+    make_crawl(rules=rules)
     Path("urls").write_text('{"url": "https://p.example/1"}\n{"url": "https://p.example/2", "priority": 5}\n')
     assert uttu("push", "shop", "-f", "urls").code == 0
     assert trace("https://p.example/2").ahead == 0

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from tests.cli.conftest import HOST, Uttu, depot_here, make_crawl, supervised
-from uttu.model.crawl import CrawlState
+from uttu.model.crawl import CrawlState, Reason, ReasonKind
 from uttu.operations.crawls import CrawlStatus, open_store, read_status
 from uttu.testing.site import Site, SiteProcess
 
@@ -49,12 +49,12 @@ def test_in_a_crawl_that_runs(uttu: Uttu) -> None:
     make_crawl(state=CrawlState.RUNNING)
     with supervised():
         told = uttu("retry")
-        assert standing().facts["state"] == CrawlState.RUNNING
+        assert standing().facts.state == CrawlState.RUNNING
     assert told.out == "3 dead letters back in line; the running crawl takes them up\n"
 
 
 def test_a_crawl_that_was_moved_is_left_as_it_is(uttu: Uttu) -> None:
-    make_crawl(reason="moved to redis://localhost")
+    make_crawl(reason=Reason("redis://localhost", ReasonKind.MOVED))
     told = uttu("retry")
     assert told.code == 1
     assert "moved to redis://localhost" in told.err

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import HOST, TRACEBACK, Uttu, depot_here, make_crawl, supervised
 from uttu.frontier.base import Cursor, Rules
 from uttu.model import Done, Request
-from uttu.model.crawl import CrawlState
+from uttu.model.crawl import INTERRUPTED, CrawlState
 
 
 def test_no_crawl_is_no_failure(uttu: Uttu) -> None:
@@ -57,7 +57,7 @@ def test_a_crawl_that_runs(uttu: Uttu) -> None:
 
 
 def test_one_crawl_and_what_it_waits_for(uttu: Uttu) -> None:
-    make_crawl(state=CrawlState.STOPPED, reason="interrupted")
+    make_crawl(state=CrawlState.STOPPED, reason=INTERRUPTED)
     told = uttu("status", "shop")
     assert told.code == 0
     assert told.out.startswith("stopped  shop (interrupted)\n")
@@ -80,7 +80,7 @@ def test_one_crawl_and_what_it_waits_for(uttu: Uttu) -> None:
 
 
 def test_the_command_that_goes_on_names_what_is_needed(uttu: Uttu) -> None:
-    make_crawl("mine", arguments='{"q":"a b"}', flags='{"delay":"2"}')
+    make_crawl("mine", arguments={"q": "a b"}, flags={"delay": "2"})
     assert "uttu crawl shop.py -a 'q=a b' -s delay=2 --crawl mine" in uttu("status", "mine").out
 
 

@@ -16,7 +16,7 @@ from tests.cli.conftest import Uttu, make_crawl, supervised
 from uttu.cli.inspect import describe_wait
 from uttu.frontier.base import LaneState
 from uttu.model import Pace
-from uttu.model.crawl import CrawlState
+from uttu.model.crawl import INTERRUPTED, CrawlState
 
 
 def test_once_without_a_terminal(uttu: Uttu) -> None:
@@ -49,7 +49,7 @@ def test_as_json(uttu: Uttu) -> None:
 
 
 def test_of_a_crawl_that_does_not_run(uttu: Uttu) -> None:
-    make_crawl(state=CrawlState.STOPPED, reason="interrupted")
+    make_crawl(state=CrawlState.STOPPED, reason=INTERRUPTED)
     told = uttu("top", "shop")
     assert told.out.startswith("stopped  shop (interrupted)\n")
     assert "0 at work, 1 gone" in told.out

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import HOST, TRACEBACK, Told, Uttu, make_crawl, supervised
-from uttu.model.crawl import CrawlState
+from tests.cli.statuses import in_store
+from uttu.frontier.catalog import CrawlStore
+from uttu.model import Done, Redirect, Request
+from uttu.model.crawl import CrawlState, Reason
 
 
 @pytest.fixture
@@ -47,7 +50,27 @@ def test_a_redirect_and_where_it_led(why: Any) -> None:
     assert lines[2] == f"  redirected to {HOST}/"
     assert lines[3] == f"{HOST}/"
     assert "2 items" in lines[4]
-    assert json.loads(why(f"{HOST}/moved", "--json").out)["then"][0]["url"] == f"{HOST}/"
+    found = json.loads(why(f"{HOST}/moved", "--json").out)
+    assert (found["reason"], found["redirect"]) == (f"redirected to {HOST}/", {"redirected_to": f"{HOST}/"})
+    assert found["then"][0]["url"] == f"{HOST}/"
+
+
+def test_a_redirect_that_was_refused(uttu: Uttu) -> None:
+    make_crawl()
+    target, refused = "https://else.example/", "outside the allowed domains"
+
+    async def settle(store: CrawlStore) -> None:
+        await store.frontier.put([Request(url=f"{HOST}/away", priority=9)])
+        leases = await store.frontier.lease(10, "w")
+        (lease,) = [each for each in leases if each.request.url == f"{HOST}/away"]
+        await store.frontier.settle([Done(lease=lease, status=302, redirect=Redirect(target, refused))])
+
+    in_store(settle)
+    lines = uttu("why", f"{HOST}/away").out.splitlines()
+    assert lines[1].endswith(": status 302, 0 B, 0 new links, 0 items")
+    assert lines[2:] == [f"  redirected to {target}, which is not fetched: {refused}"]
+    found = json.loads(uttu("why", f"{HOST}/away", "--json").out)
+    assert (found["redirect"], found["then"]) == ({"redirected_to": target, "refused": refused}, [])
 
 
 def test_dead_with_its_traceback(why: Any) -> None:
@@ -119,7 +142,7 @@ def test_a_spelling_that_is_known(why: Any) -> None:
 
 
 def test_flags_count(uttu: Uttu) -> None:
-    make_crawl(flags='{"domains":"else.example","max_depth":3,"max_pages_per_host":3}')
+    make_crawl(flags={"domains": "else.example", "max_depth": 3, "max_pages_per_host": 3})
     assert "outside the allowed domains (else.example)" in uttu("why", f"{HOST}/nowhere").out
     told = uttu("why", "https://else.example/")
     assert "max_depth=3" in told.out
@@ -151,11 +174,11 @@ def test_wrong_usage(uttu: Uttu) -> None:
 
 @pytest.mark.parametrize("path", ["/1", "/again"])
 def test_a_crawl_that_stands_still(uttu: Uttu, path: str) -> None:
-    make_crawl(state=CrawlState.PAUSED, reason="paused by the operator")
+    make_crawl(state=CrawlState.PAUSED, reason=Reason("paused by the operator"))
     with supervised():
         assert uttu("why", HOST + path).out.endswith("the crawl is paused; go on with: uttu resume shop\n")
-    make_crawl(state=CrawlState.STOPPING, reason="limit of 9 pages")
+    make_crawl(state=CrawlState.STOPPING, reason=Reason("limit of 9 pages"))
     with supervised():
         assert "the crawl is stopping (limit of 9 pages), and begins no page" in uttu("why", HOST + path).out
-    make_crawl(state=CrawlState.LIMITED, reason="limit of 9 pages")
+    make_crawl(state=CrawlState.LIMITED, reason=Reason("limit of 9 pages"))
     assert uttu("why", HOST + path).out.endswith("(limited); go on with: uttu crawl shop.py --resume\n")

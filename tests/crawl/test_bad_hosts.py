@@ -16,8 +16,10 @@ from uttu import Failure, Page, Request, Response, Spider
 from uttu.fetch import pool, resolver
 from uttu.frontier.base import Rules
 from uttu.frontier.sqlite.catalog import SqliteCatalog
+from uttu.model import Redirect
 from uttu.model.crawl import CrawlState
-from uttu.model.url import fingerprint
+from uttu.model.url import fingerprint, host_of
+from uttu.policy.scope import OutOfScope
 from uttu.spider.spider import Next
 from uttu.testing.crawls import Crawled, crawl
 from uttu.testing.site import Site, serve
@@ -121,7 +123,19 @@ async def test_redirects_are_recorded_and_deduplicated(tmp_path: Path) -> None:
         traces = [await store.inspector.trace(fingerprint(url)) for url in steps]
         await store.frontier.close()
         assert [(trace.state, trace.status) for trace in traces] == [("done", 200), *[("done", 302)] * 3]
-        assert [trace.reason for trace in traces] == ["", *(f"redirected to {url}" for url in steps[:3])]
+        assert [trace.redirect for trace in traces] == [None, *(Redirect(url) for url in steps[:3])]
+
+
+async def test_a_redirect_out_of_scope_is_recorded_with_the_reason(tmp_path: Path) -> None:
+    async with serve(Site(pages=1)) as site:
+        start = f"{site.url}odd/redirect/to?url=http://else.example/"
+        done = await visit(tmp_path, start, domains=[host_of(site.url)])
+        assert (done.items, done.dead, done.counts.done) == ([], [], 1)
+        store = await SqliteCatalog(tmp_path).open("odd", Rules())
+        trace = await store.inspector.trace(fingerprint(start))
+        await store.frontier.close()
+        assert (trace.status, trace.links) == (302, 0)
+        assert trace.redirect == Redirect("http://else.example/", OutOfScope.DOMAINS)
 
 
 async def test_a_redirect_back_to_itself_with_a_cookie(tmp_path: Path) -> None:

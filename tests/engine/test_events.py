@@ -15,6 +15,7 @@ from uttu.clock import SystemClock
 from uttu.engine import events as events_module
 from uttu.engine.events import Events
 from uttu.errors import BusUnavailable
+from uttu.model.crawl import NO_REASON, CrawlState
 from uttu.testing.contracts.broker import Inbox, subscribe_to
 
 
@@ -26,7 +27,7 @@ async def test_events_come_by_their_topics_in_order() -> None:
     bus, inbox = MemoryBus(), Inbox()
     await bus.subscribe(subscribe_to("crawl.shop-example-310b53c3.#"), inbox)
     async with Events("shop.example", SystemClock(), bus) as events:
-        events.state("running", "")
+        events.state(CrawlState.RUNNING, NO_REASON)
         events.worker("w1", "joined", pid=7)
         events.page("http://shop.example/", 200, 512, 0.25, 1)
         events.items(3)

@@ -8,7 +8,9 @@ import threading
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Unpack
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +20,7 @@ from uttu.engine import sink_writer
 from uttu.engine.exporter import Exporter, export
 from uttu.errors import ConfigError, ItemsTrimmed, SinkError, StoreError
 from uttu.frontier.base import Cursor, StoredItem, Trimmed
+from uttu.model.facts import CrawlFacts, FactChanges
 from uttu.sinks.base import Restart, Sink
 from uttu.sinks.csv import Csv
 from uttu.sinks.json import JsonLines
@@ -34,7 +37,7 @@ class MemoryOutbox:
         self.cursors: dict[str, Cursor] = {}
         self.asked: list[int] = []
         self.roles: dict[str, str] = {}
-        self.noted: dict[str, str] = {}
+        self.noted = CrawlFacts()
         self.claims = 0
         self.gone = Trimmed()
         self.before_advance: Callable[[str, Cursor], None] = lambda sink, cursor: None
@@ -79,11 +82,11 @@ class MemoryOutbox:
     async def trimmed(self) -> Trimmed:
         return self.gone
 
-    async def facts(self) -> dict[str, str]:
+    async def facts(self) -> CrawlFacts:
         return self.noted
 
-    async def note(self, **facts: str) -> None:
-        self.noted |= facts
+    async def note(self, **changes: Unpack[FactChanges]) -> None:
+        self.noted = msgspec.structs.replace(self.noted, **changes)
 
     async def report(self, worker: str, report: bytes) -> None:
         raise NotImplementedError

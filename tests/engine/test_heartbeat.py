@@ -23,7 +23,8 @@ from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.sqlite.catalog import SqliteCatalog
 from uttu.model import Counts, Done, Lease, Outcome, Pace, Request
-from uttu.model.crawl import INTERRUPTED, CrawlLimits, CrawlState
+from uttu.model.crawl import INTERRUPTED, CrawlLimits, CrawlState, Reason
+from uttu.model.facts import CrawlFacts
 from uttu.policy.concurrency import ConcurrencyController
 from uttu.policy.scope import Scope
 from uttu.policy.traps import Traps
@@ -39,7 +40,7 @@ def attentive(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[CrawlStore]:
     store = await SqliteCatalog(tmp_path).create("crawl", RULES)
-    await store.ledger.note(state=CrawlState.RUNNING, seeded="yes")
+    await store.ledger.note(state=CrawlState.RUNNING, seeded=True)
     yield store
     await store.frontier.close()
 
@@ -161,7 +162,7 @@ async def hanging(store: CrawlStore, grace: float) -> tuple[CrawlWorker, asyncio
 @pytest.mark.parametrize("reason", ["limit of 3 seconds", "stopped by the operator"])
 async def test_a_crawl_that_is_to_end_does_not_wait_for_ever(store: CrawlStore, reason: str) -> None:
     _, running = await hanging(store, grace=0.0)
-    await store.ledger.note(state=CrawlState.STOPPING, reason=reason)
+    await store.ledger.note(state=CrawlState.STOPPING, reason=Reason(reason))
     await over(running)
     assert await store.frontier.counts() == Counts(pending=1)
     assert (await report_of(store)).given_back == ["http://example.org/0"]
@@ -169,7 +170,7 @@ async def test_a_crawl_that_is_to_end_does_not_wait_for_ever(store: CrawlStore, 
 
 async def test_what_is_in_flight_has_its_time_of_grace(store: CrawlStore) -> None:
     member, running = await hanging(store, grace=3600.0)
-    await store.ledger.note(state=CrawlState.STOPPING, reason="limit of 3 seconds")
+    await store.ledger.note(state=CrawlState.STOPPING, reason=Reason("limit of 3 seconds"))
     await reported_after(store, "w", 5)
     assert not running.done()
     member.stop()
@@ -196,7 +197,7 @@ async def test_an_ended_crawl_ends_its_members(store: CrawlStore, state: CrawlSt
     assert not running.done()
     await store.ledger.note(state=state)
     await over(running)
-    assert (await store.ledger.facts())["state"] == state
+    assert (await store.ledger.facts()).state == state
 
 
 async def test_a_finished_crawl_ends_on_all_members(store: CrawlStore) -> None:
@@ -212,7 +213,7 @@ async def test_the_end_is_left_to_the_supervisor(store: CrawlStore) -> None:
 
     await member_of(store, is_supervised=someone).run()
     await member_of(store).run()
-    assert (await store.ledger.facts())["state"] == CrawlState.RUNNING
+    assert (await store.ledger.facts()).state == CrawlState.RUNNING
 
 
 async def test_without_a_supervisor_members_note_the_end(store: CrawlStore) -> None:
@@ -220,14 +221,14 @@ async def test_without_a_supervisor_members_note_the_end(store: CrawlStore) -> N
     async with asyncio.timeout(10):
         await asyncio.gather(*(member_of(store, name, is_supervised=nobody).run() for name in ("w1", "w2")))
     facts = await store.ledger.facts()
-    assert (facts["state"], facts["unattended"]) == (CrawlState.FINISHED, "yes")
+    assert (facts.state, facts.unattended) == (CrawlState.FINISHED, True)
 
 
 async def test_a_feed_does_not_keep_members_once_its_supervisor_is_gone(store: CrawlStore) -> None:
     async def someone() -> bool:
         return True
 
-    await store.ledger.note(fed="yes")
+    await store.ledger.note(fed=True)
     assert not await is_over(store.frontier, store.ledger)
     assert not await is_over(store.frontier, store.ledger, is_supervised=someone)
     assert await is_over(store.frontier, store.ledger, is_supervised=nobody)
@@ -235,18 +236,18 @@ async def test_a_feed_does_not_keep_members_once_its_supervisor_is_gone(store: C
 
 @pytest.mark.parametrize("state", [CrawlState.STOPPED, CrawlState.LIMITED, CrawlState.FINISHED])
 async def test_another_end_is_not_overwritten(store: CrawlStore, state: CrawlState) -> None:
-    await store.ledger.note(state=state, reason="as it was")
+    await store.ledger.note(state=state, reason=Reason("as it was"))
     await member_of(store, is_supervised=nobody).run()
     facts = await store.ledger.facts()
-    assert (facts["state"], facts["reason"], facts.get("unattended")) == (state, "as it was", None)
+    assert (facts.state, facts.reason, facts.unattended) == (state, Reason("as it was"), False)
 
 
 async def test_a_stop_without_a_supervisor_is_noted_as_done(store: CrawlStore) -> None:
     running = asyncio.create_task(member_of(store, is_supervised=nobody, stay=True).run())
-    await store.ledger.note(state=CrawlState.STOPPING, reason="stopped by the operator")
+    await store.ledger.note(state=CrawlState.STOPPING, reason=Reason("stopped by the operator"))
     await over(running)
     facts = await store.ledger.facts()
-    assert (facts["state"], facts["reason"]) == (CrawlState.STOPPED, "stopped by the operator")
+    assert (facts.state, facts.reason) == (CrawlState.STOPPED, Reason("stopped by the operator"))
 
 
 @pytest.mark.parametrize(
@@ -262,7 +263,7 @@ async def test_without_a_supervisor_limits_end_the_crawl_on_all_members(
 ) -> None:
     # A page is left that is not due for an hour, so only the limit can end it.
     store = await SqliteCatalog(tmp_path).create("limited", Rules(pace=Pace(3600.0, 5), max_pages=limits.pages))
-    await store.ledger.note(state=CrawlState.RUNNING, seeded="yes")
+    await store.ledger.note(state=CrawlState.RUNNING, seeded=True)
     await store.frontier.put([Request(url=f"http://h{number}.example/") for number in range(5)])
     leases = await store.frontier.lease(5, "gone")
     await store.frontier.put([Request(url="http://h0.example/more")])
@@ -270,13 +271,13 @@ async def test_without_a_supervisor_limits_end_the_crawl_on_all_members(
     running = [asyncio.create_task(member.run()) for member in members]
     for name in ("w1", "w2"):
         await reported_after(store, name)
-    assert (await store.ledger.facts())["state"] == CrawlState.RUNNING
+    assert (await store.ledger.facts()).state == CrawlState.RUNNING
     await store.frontier.settle([Done(lease=lease, items=(b"1", b"2"), size=100) for lease in leases])
     for each in running:
         await over(each)
     facts, counts = await store.ledger.facts(), await store.frontier.counts()
     await store.frontier.close()
-    assert (facts["state"], facts["reason"], facts["unattended"]) == (CrawlState.LIMITED, reason, "yes")
+    assert (facts.state, facts.reason, facts.unattended) == (CrawlState.LIMITED, Reason(reason), True)
     assert counts == Counts(pending=1, done=5, items=10, bytes=500)
 
 
@@ -288,7 +289,7 @@ async def test_limits_are_left_to_the_supervisor(store: CrawlStore) -> None:
     running = asyncio.create_task(member_of(store, is_supervised=someone, stay=True, limits=CrawlLimits(pages=2)).run())
     await counted(store, Counts(done=5))
     await reported_after(store, "w")
-    assert (await store.ledger.facts())["state"] == CrawlState.RUNNING
+    assert (await store.ledger.facts()).state == CrawlState.RUNNING
     await store.ledger.note(state=CrawlState.STOPPING)
     await over(running)
 
@@ -296,7 +297,7 @@ async def test_limits_are_left_to_the_supervisor(store: CrawlStore) -> None:
 async def test_a_limit_that_is_reached_with_the_last_page_leaves_the_crawl_finished(store: CrawlStore) -> None:
     await store.frontier.put(requests(5))
     await over(asyncio.create_task(member_of(store, is_supervised=nobody, limits=CrawlLimits(pages=5)).run()))
-    assert (await store.ledger.facts())["state"] == CrawlState.FINISHED
+    assert (await store.ledger.facts()).state == CrawlState.FINISHED
 
 
 async def test_a_limit_ends_a_crawl_that_stays(store: CrawlStore) -> None:
@@ -304,17 +305,17 @@ async def test_a_limit_ends_a_crawl_that_stays(store: CrawlStore) -> None:
     await over(
         asyncio.create_task(member_of(store, is_supervised=nobody, stay=True, limits=CrawlLimits(pages=5)).run())
     )
-    assert (await store.ledger.facts())["state"] == CrawlState.LIMITED
+    assert (await store.ledger.facts()).state == CrawlState.LIMITED
 
 
 async def test_a_limit_its_supervisor_noticed_before_it_died_is_noted_as_such(store: CrawlStore) -> None:
     await store.frontier.put(requests(3))
     (lease,) = await store.frontier.lease(1, "gone")
     await store.frontier.settle([Done(lease=lease)])
-    await store.ledger.note(state=CrawlState.STOPPING, reason="limit of 1 pages")
+    await store.ledger.note(state=CrawlState.STOPPING, reason=Reason("limit of 1 pages"))
     await over(asyncio.create_task(member_of(store, is_supervised=nobody, limits=CrawlLimits(pages=1)).run()))
     facts = await store.ledger.facts()
-    assert (facts["state"], facts["reason"], facts["unattended"]) == (CrawlState.LIMITED, "limit of 1 pages", "yes")
+    assert (facts.state, facts.reason, facts.unattended) == (CrawlState.LIMITED, Reason("limit of 1 pages"), True)
 
 
 async def test_a_member_told_to_drain_does_not_end_the_crawl(store: CrawlStore) -> None:
@@ -322,7 +323,7 @@ async def test_a_member_told_to_drain_does_not_end_the_crawl(store: CrawlStore) 
     await reported_after(store, "w")
     member.drain()
     await over(running)
-    assert (await store.ledger.facts())["state"] == CrawlState.RUNNING
+    assert (await store.ledger.facts()).state == CrawlState.RUNNING
 
 
 async def test_what_is_pushed_is_crawled_before_the_crawl_is_over(store: CrawlStore) -> None:
@@ -348,11 +349,11 @@ async def test_a_crawl_that_stays_takes_what_comes_later(store: CrawlStore) -> N
 
 
 async def test_it_is_not_over_before_it_was_seeded(store: CrawlStore) -> None:
-    await store.ledger.note(seeded="")
+    await store.ledger.note(seeded=False)
     running = asyncio.create_task(member_of(store).run())
     await reported_after(store, "w")
     assert not running.done()
-    await store.ledger.note(seeded="yes")
+    await store.ledger.note(seeded=True)
     await over(running)
 
 
@@ -361,7 +362,7 @@ async def test_a_member_that_can_not_hear_does_not_go_on(store: CrawlStore) -> N
     running = asyncio.create_task(member.run())
     await reported_after(store, "w")
 
-    async def broken() -> dict[str, str]:
+    async def broken() -> CrawlFacts:
         raise StoreError("the disk is gone")
 
     store.ledger.facts = broken  # type: ignore[method-assign]

@@ -25,7 +25,7 @@ from uttu.errors import BusError, SinkError, SpiderError, StartError, StoreError
 from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.sqlite.catalog import SqliteCatalog
 from uttu.model import Counts, Done, Request
-from uttu.model.crawl import CrawlLimits, CrawlState
+from uttu.model.crawl import INTERRUPTED, CrawlLimits, CrawlState, Reason
 from uttu.testing.contracts.broker import eventually
 
 __all__ = ["attentive"]
@@ -101,7 +101,7 @@ async def ending_of(running: asyncio.Task[Ending]) -> Ending:
 
 async def stated(store: CrawlStore, state: CrawlState) -> None:
     async with asyncio.timeout(10):
-        while (await store.ledger.facts()).get("state") != state:  # noqa: ASYNC110 (stores have no events)
+        while (await store.ledger.facts()).state != state:  # noqa: ASYNC110 (stores have no events)
             await asyncio.sleep(0.001)
 
 
@@ -111,10 +111,10 @@ async def test_a_crawl_that_stays_is_stopped_by_its_operator(store: CrawlStore) 
     await supervisor.open()
     running = asyncio.create_task(supervisor.run())
     await counted(store, Counts(done=3))
-    await store.ledger.note(state=CrawlState.STOPPING, reason="stopped by the operator")
-    assert await ending_of(running) == Ending(CrawlState.STOPPED, "stopped by the operator")
+    await store.ledger.note(state=CrawlState.STOPPING, reason=Reason("stopped by the operator"))
+    assert await ending_of(running) == Ending(CrawlState.STOPPED, Reason("stopped by the operator"))
     facts = await store.ledger.facts()
-    assert (facts["state"], facts["reason"]) == (CrawlState.STOPPED, "stopped by the operator")
+    assert (facts.state, facts.reason) == (CrawlState.STOPPED, Reason("stopped by the operator"))
     assert sink.events == ["open", "closed"]
 
 
@@ -122,9 +122,9 @@ async def test_an_operator_stops_a_crawl_with_work_left(store: CrawlStore) -> No
     start = Start(requests(3), then=requests(3, first=3))
     running = asyncio.create_task(supervisor_of(store, start).run())
     await stated(store, CrawlState.RUNNING)
-    await store.ledger.note(state=CrawlState.STOPPING, reason="stopped by the operator")
-    assert await ending_of(running) == Ending(CrawlState.STOPPED, "stopped by the operator")
-    assert (await store.ledger.facts()).get("seeded") is None
+    await store.ledger.note(state=CrawlState.STOPPING, reason=Reason("stopped by the operator"))
+    assert await ending_of(running) == Ending(CrawlState.STOPPED, Reason("stopped by the operator"))
+    assert (await store.ledger.facts()).seeded is False
 
 
 async def test_nothing_is_seeded_while_it_is_paused_and_then_it_goes_on(store: CrawlStore) -> None:
@@ -146,7 +146,7 @@ async def test_time_goes_on_while_it_is_paused(store: CrawlStore) -> None:
     running = asyncio.create_task(supervisor_of(store, start, limits=CrawlLimits(seconds=0.05)).run())
     await stated(store, CrawlState.RUNNING)
     await store.ledger.note(state=CrawlState.PAUSED)
-    assert await ending_of(running) == Ending(CrawlState.LIMITED, "limit of 0.05 seconds")
+    assert await ending_of(running) == Ending(CrawlState.LIMITED, Reason("limit of 0.05 seconds"))
 
 
 async def test_a_signal_here_reaches_workers_elsewhere_and_their_items_are_in_the_output(store: CrawlStore) -> None:
@@ -158,7 +158,7 @@ async def test_a_signal_here_reaches_workers_elsewhere_and_their_items_are_in_th
     await supervisor.open()
     running = asyncio.create_task(supervisor.run())
     await counted(store, Counts(leased=1, done=3))
-    supervisor.drain("interrupted")
+    supervisor.drain(INTERRUPTED)
     await stated(store, CrawlState.STOPPING)
     assert not running.done()
     await store.frontier.settle([Done(lease=elsewhere, items=(b"1",))])
@@ -174,10 +174,10 @@ async def test_told_to_stop_at_once_it_does_not_wait_for_others(store: CrawlStor
     supervisor = supervisor_of(store, Start(requests(3, first=1)))
     running = asyncio.create_task(supervisor.run())
     await counted(store, Counts(leased=1, done=3))
-    supervisor.drain("interrupted")
+    supervisor.drain(INTERRUPTED)
     await stated(store, CrawlState.STOPPING)
-    supervisor.stop("interrupted")
-    assert await ending_of(running) == Ending(CrawlState.STOPPED, "interrupted")
+    supervisor.stop(INTERRUPTED)
+    assert await ending_of(running) == Ending(CrawlState.STOPPED, INTERRUPTED)
 
 
 async def test_a_crawl_is_not_finished_while_its_feed_holds_something(store: CrawlStore) -> None:
@@ -271,15 +271,15 @@ async def test_a_crawl_that_stops_takes_nothing_more_from_its_feed(store: CrawlS
     crew = Lingering()
     running = asyncio.create_task(supervisor_of(store, Start([]), crew=crew, topic_seeds=topic_seeds).run())
     await counted(store, Counts(pending=1))
-    await store.ledger.note(state=CrawlState.STOPPING, reason="stopped by the operator")
+    await store.ledger.note(state=CrawlState.STOPPING, reason=Reason("stopped by the operator"))
     async with asyncio.timeout(10):
         await crew.drained.wait()
     await bus.publish([Message(topic="feed.crawl", payload=b"http://example.org/late")])
     await asyncio.sleep(0.1)
     crew.over.set()
-    assert await ending_of(running) == Ending(CrawlState.STOPPED, "stopped by the operator")
+    assert await ending_of(running) == Ending(CrawlState.STOPPED, Reason("stopped by the operator"))
     assert (await bus.groups("crawl"))[0].lag == 1
-    assert (await store.ledger.facts())["fed"] == ""
+    assert not (await store.ledger.facts()).fed
     await bus.close()
 
 
@@ -288,7 +288,7 @@ async def test_a_crawl_that_fails_is_not_fed_any_more(store: CrawlStore) -> None
     await bus.close()
     with pytest.raises(BusError):
         await ending_of(asyncio.create_task(supervisor_of(store, Start([]), topic_seeds=topic_seeds).run()))
-    assert (await store.ledger.facts())["fed"] == ""
+    assert not (await store.ledger.facts()).fed
 
 
 class FailingStart(Start):
@@ -318,8 +318,8 @@ async def test_a_crawl_that_fails_is_stopped_and_the_reason_noted(
     with pytest.raises(type(error)):
         await supervisor_of(store, FailingStart(requests(3), error)).run()
     facts = await store.ledger.facts()
-    assert (facts["state"], facts["reason"]) == (CrawlState.STOPPED, reason)
-    assert "seeded" not in facts
+    assert (facts.state, facts.reason) == (CrawlState.STOPPED, Reason(reason))
+    assert not facts.seeded
 
 
 async def test_what_was_given_before_a_start_raised_is_put(store: CrawlStore) -> None:
@@ -333,17 +333,17 @@ async def test_a_crawl_whose_store_fails_is_not_noted_as_stopped(store: CrawlSto
     """Whoever goes on with it in a moment, as jobs do, must not take it for one that is over."""
     with pytest.raises(StoreError):
         await supervisor_of(store, FailingStart([], StoreError("away"))).run()
-    assert (await store.ledger.facts())["state"] != CrawlState.STOPPED
+    assert (await store.ledger.facts()).state != CrawlState.STOPPED
 
 
 async def test_a_crawl_that_its_workers_ended_is_attended_again(store: CrawlStore) -> None:
-    await store.ledger.note(state=CrawlState.FINISHED, unattended="yes", seeded="yes")
+    await store.ledger.note(state=CrawlState.FINISHED, unattended=True, seeded=True)
     sink = MemorySink()
     supervisor = supervisor_of(store, Start([]), sink=sink)
     await supervisor.open()
     assert await ending_of(asyncio.create_task(supervisor.run())) == Ending(CrawlState.FINISHED)
     assert sink.events[-1] == "finished"
-    assert (await store.ledger.facts())["unattended"] == ""
+    assert (await store.ledger.facts()).unattended is False
 
 
 async def test_outputs_that_others_write_are_named(store: CrawlStore) -> None:

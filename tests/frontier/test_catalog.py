@@ -15,6 +15,7 @@ from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlCatalog
 from uttu.frontier.redis.catalog import RedisCatalog
 from uttu.frontier.sqlite.catalog import SqliteCatalog
+from uttu.model.facts import CrawlFacts
 from uttu.testing.contracts.catalog import CatalogContract
 
 
@@ -65,13 +66,13 @@ asyncio.run(hold())
 async def test_the_former_crawl_outlives_several_that_never_began(tmp_path: Path) -> None:
     catalog = SqliteCatalog(tmp_path)
     first = await catalog.create("a", Rules())
-    await first.ledger.note(which="the first")
+    await first.ledger.note(spider="the first")
     await first.frontier.close()
     for _ in range(3):
         await (await catalog.create("a", Rules())).frontier.close()
     await catalog.restore("a")
     back = await catalog.open("a", Rules())
-    assert await back.ledger.facts() == {"which": "the first"}
+    assert await back.ledger.facts() == CrawlFacts(spider="the first")
     await back.frontier.close()
 
 

@@ -19,6 +19,7 @@ from uttu.frontier.base import Cursor
 from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.redis.catalog import RedisCatalog
 from uttu.model import Dead, Lease, Retry
+from uttu.model.crawl import CrawlState
 from uttu.testing.contracts.store import EASY, page, pages
 
 
@@ -54,7 +55,7 @@ async def use_all(store: CrawlStore) -> Lease:
     await frontier.settle([Retry(lease=lease, counted=False) for lease in await frontier.lease(1, "w")])
     await frontier.hold("c.example", 60, "a test")
     await store.memo.remember("a", b"1", 60)
-    await ledger.note(state="running")
+    await ledger.note(state=CrawlState.RUNNING)
     await ledger.report("w", b"1")
     await ledger.claim("drain a", "w", 60)
     assert await store.outbox.advance("a", Cursor(1), "w")
@@ -170,7 +171,7 @@ async def test_who_works_on_a_dropped_crawl_is_told(server: RedisServer, catalog
         store.frontier.put(pages(5)),
         store.frontier.counts(),
         store.ledger.report("w", b""),
-        store.ledger.note(state="stopped"),
+        store.ledger.note(state=CrawlState.STOPPED),
         store.memo.remember("a", b"", 1),
         store.inspector.pin("a.example", 1.0),
     ):

@@ -18,6 +18,7 @@ from uttu.errors import StoreError
 from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlStore
 from uttu.model import Done, Lease, Pace
+from uttu.model.crawl import CrawlState
 from uttu.testing.contracts.store import EASY, numbers, page, pages
 
 T = TypeVar("T")
@@ -249,7 +250,7 @@ async def check_gone(store: CrawlStore, outcomes: list[Done]) -> None:
         lambda: store.memo.remember("a", b"", 1),
         lambda: store.ledger.report("w", b""),
         lambda: store.ledger.claim("drain", "w", 1),
-        lambda: store.ledger.note(state="running"),
+        lambda: store.ledger.note(state=CrawlState.RUNNING),
         lambda: store.inspector.trace(1),
     ]
     for call in calls:

@@ -37,7 +37,7 @@ def calls(store: CrawlStore) -> dict[str, Callable[[], Awaitable[Any]]]:
         "trim": lambda: store.outbox.trim(["x"], 1),
         "trimmed": store.outbox.trimmed,
         "facts": store.ledger.facts,
-        "note": lambda: store.ledger.note(a="b"),
+        "note": lambda: store.ledger.note(spider="b"),
         "report": lambda: store.ledger.report("w", b"{}"),
         "reports": store.ledger.reports,
         "claimed": store.ledger.claimed,

@@ -14,6 +14,7 @@ import psutil
 from celery.result import AsyncResult
 
 from tests.jobs.conftest import Workshop
+from uttu.model.facts import CrawlFacts, decode_facts
 from uttu.testing.site import SiteProcess, fetches
 from uttu.testing.waiting import wait_until
 
@@ -93,10 +94,10 @@ class Crawling:
         lines = (self.workshop.folder / name).read_text().splitlines()
         return Counter(urlsplit(json.loads(line)["url"]).path for line in lines)
 
-    def facts(self, crawl: str = "pages") -> dict[str, str]:
+    def facts(self, crawl: str = "pages") -> CrawlFacts:
         db = sqlite3.connect(self._file(crawl))
         try:
-            return dict(db.execute("SELECT key, value FROM facts"))
+            return decode_facts(dict(db.execute("SELECT key, value FROM facts")))
         finally:
             db.close()
 

@@ -14,6 +14,7 @@ from kombu.exceptions import EncodeError
 from tests.jobs.conftest import MakeWorkshop
 from tests.jobs.crawl_jobs import Crawling, slices, until
 from uttu.errors import ConfigError, SpiderError
+from uttu.model.crawl import REVOKED, CrawlState
 from uttu.testing.site import Site, SiteProcess
 
 PAGES = 200
@@ -52,7 +53,7 @@ def numbers(summary: dict[str, Any]) -> dict[str, Any]:
 
 def number_of(shop: Crawling, result: Any) -> int:
     """The slice that a job is at."""
-    return int(shop.facts()[f"job {result.id}"].split()[0])
+    return shop.facts().slices[result.id].number
 
 
 def test_slice_after_slice_to_the_end(shop: Crawling) -> None:
@@ -143,7 +144,7 @@ def test_an_operator_stops_it(shop: Crawling) -> None:
     summary = shop.get(result)
     assert (summary["state"], summary["reason"]) == ("stopped", "stopped by the operator")
     assert summary["leased"] == 0 < summary["pending"]
-    assert shop.facts()["state"] == "stopped"
+    assert shop.facts().state is CrawlState.STOPPED
     # Who begins it again, goes on with it.
     assert numbers(shop.get(shop.crawl().apply_async())) == finished()
     assert shop.fetched() == shop.every_page_once
@@ -156,8 +157,8 @@ def test_it_is_called_off(shop: Crawling, terminate: bool) -> None:
     result.revoke(terminate=terminate)
     with pytest.raises(TaskRevokedError):
         shop.get(result)
-    until(lambda: shop.facts()["state"] == "stopped", "the crawl has stopped")
-    assert shop.facts()["reason"] == "revoked"
+    until(lambda: shop.facts().state is CrawlState.STOPPED, "the crawl has stopped")
+    assert shop.facts().reason == REVOKED
     until(lambda: not slices(shop.worker), "nobody works on it")
     assert shop.leased() == set()
     assert len(shop.fetched()) < PAGES

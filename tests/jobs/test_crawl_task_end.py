@@ -8,10 +8,10 @@ import pytest
 
 from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlCatalog
-from uttu.jobs.crawl_task.fencing import SliceAction, SliceMark
 from uttu.jobs.crawl_task.protocol import SliceEnd, SliceEvent, SliceRequest
-from uttu.jobs.crawl_task.runner import SliceControl, SliceRunner
+from uttu.jobs.crawl_task.runner import SliceAction, SliceControl, SliceRunner
 from uttu.model.crawl import CrawlState
+from uttu.model.facts import SliceMark
 from uttu.model.lease import Done
 from uttu.model.request import Request
 from uttu.runtime.registry import open_frontier
@@ -35,7 +35,7 @@ async def test_a_crawl_that_is_started_again_at_that_moment(
     Path("spider.py").write_text(SPIDER)
     catalog = await open_frontier("", DATA_FOLDER)
     store = await catalog.create("pages", Rules())
-    await store.ledger.note(state=CrawlState.FINISHED, **SliceMark(1).note("a job"))
+    await store.ledger.note(state=CrawlState.FINISHED, slices={"a job": SliceMark(1)})
     await store.frontier.close()
     turn = SliceRunner._turn
 
@@ -63,8 +63,8 @@ async def leave_unattended(catalog: CrawlCatalog) -> None:
     await store.frontier.put([Request(url="http://127.0.0.1:1/")])
     (lease,) = await store.frontier.lease(1, "worker")
     await store.frontier.settle([Done(lease=lease, items=(b'{"n":1}',))])
-    facts = {"state": CrawlState.FINISHED, "unattended": "yes", "seeded": "yes", **SliceMark(1).note("a job")}
-    await store.ledger.note(**facts)
+    marks = {"a job": SliceMark(1)}
+    await store.ledger.note(state=CrawlState.FINISHED, unattended=True, seeded=True, slices=marks)
     await store.frontier.close()
 
 

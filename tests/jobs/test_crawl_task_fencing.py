@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uttu.errors import SpiderError, UttuError
-from uttu.jobs.crawl_task.fencing import SliceAction, SliceMark, decide_action, is_crawl_over
 from uttu.jobs.crawl_task.protocol import SliceEnd, SliceEvent, SliceRequest
+from uttu.jobs.crawl_task.runner import SliceAction, decide_action, is_crawl_over
 from uttu.jobs.crawl_task.task import SliceState, build_request
 from uttu.model.crawl import CrawlState
+from uttu.model.facts import CrawlFacts, SliceMark, decode_facts, encode_facts
 
 NOW = 1_000_000.0
 PATIENCE = 10.0
@@ -26,11 +27,13 @@ def test_arguments_of_a_call_are_written_out_as_the_command_line_has_them() -> N
     assert ordered.arguments == {"text": "a b", "number": "2", "sizes": '[2,"l"]', "map": '{"a":null}'}
 
 
-def facts(state: CrawlState = CrawlState.RUNNING, mark: SliceMark | None = None, **more: str) -> dict[str, str]:
-    return {"state": state, **(mark.note("j") if mark else {}), **more}
+def facts(
+    state: CrawlState = CrawlState.RUNNING, mark: SliceMark | None = None, *, job: str = "j", unattended: bool = False
+) -> CrawlFacts:
+    return CrawlFacts(state=state, slices={job: mark} if mark else {}, unattended=unattended)
 
 
-def turn(known: dict[str, str] | None, number: int = 1, kind: str = "slice") -> SliceAction:
+def turn(known: CrawlFacts | None, number: int = 1, kind: str = "slice") -> SliceAction:
     return decide_action(known, order(number, kind), NOW, PATIENCE)
 
 
@@ -38,7 +41,7 @@ def test_the_first_begins() -> None:
     """Whatever crawl of that name is there: the command would decide what to do with it, too."""
     assert turn(None) is SliceAction.BEGIN
     assert turn(facts(CrawlState.FINISHED)) is SliceAction.BEGIN
-    assert turn(facts(CrawlState.RUNNING) | SliceMark(7).note("another")) is SliceAction.BEGIN
+    assert turn(facts(CrawlState.RUNNING, SliceMark(7), job="another")) is SliceAction.BEGIN
 
 
 def test_a_later_one_does_not_begin() -> None:
@@ -73,18 +76,18 @@ def test_a_slice_whose_successor_has_begun_is_dropped(state: CrawlState, mark: i
 @pytest.mark.parametrize(
     ("state", "unattended", "over"),
     [
-        (CrawlState.RUNNING, "", False),
-        (CrawlState.PAUSED, "", False),
-        (CrawlState.STOPPING, "", False),
-        (CrawlState.STOPPED, "", True),
-        (CrawlState.LIMITED, "", True),
-        (CrawlState.FINISHED, "", True),
+        (CrawlState.RUNNING, False, False),
+        (CrawlState.PAUSED, False, False),
+        (CrawlState.STOPPING, False, False),
+        (CrawlState.STOPPED, False, True),
+        (CrawlState.LIMITED, False, True),
+        (CrawlState.FINISHED, False, True),
         # Its outputs are still to be completed.
-        (CrawlState.FINISHED, "yes", False),
-        (CrawlState.LIMITED, "yes", False),
+        (CrawlState.FINISHED, True, False),
+        (CrawlState.LIMITED, True, False),
     ],
 )
-def test_the_end(state: CrawlState, unattended: str, over: bool) -> None:
+def test_the_end(state: CrawlState, unattended: bool, over: bool) -> None:
     known = facts(state, mark=SliceMark(1, NOW), unattended=unattended)
     assert is_crawl_over(known) is over
     assert turn(known, 2) is (SliceAction.CONCLUDE if over else SliceAction.GO_ON)
@@ -99,8 +102,8 @@ def test_who_joins_has_no_number() -> None:
 
 @given(st.integers(1, 10**6), st.floats(0, 4e9))
 def test_marks_come_back_as_they_were_noted(number: int, ended: float) -> None:
-    read = SliceMark.read(SliceMark(number, round(ended, 3)).note("j"), "j")
-    assert read == SliceMark(number, round(ended, 3))
+    mark = SliceMark(number, round(ended, 3))
+    assert decode_facts(encode_facts({"slices": {"j": mark}})).slices == {"j": mark}
 
 
 def test_errors_come_through() -> None:

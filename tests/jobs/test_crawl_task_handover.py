@@ -17,7 +17,8 @@ from uttu.engine.supervisor import HANDED_ON, Ending, Supervisor
 from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.sqlite.catalog import SqliteCatalog
 from uttu.model import Counts
-from uttu.model.crawl import CrawlLimits, CrawlState
+from uttu.model.crawl import CrawlLimits, CrawlState, Reason
+from uttu.model.facts import CrawlFacts
 
 __all__ = ["attentive", "watchful"]
 
@@ -38,7 +39,7 @@ async def test_the_crawl_stays_running(store: CrawlStore) -> None:
     await counted(store, Counts(done=3))
     supervisor.hand_on()
     assert await ending_of(running) == Ending(CrawlState.RUNNING, HANDED_ON)
-    assert (await store.ledger.facts())["state"] == CrawlState.RUNNING
+    assert (await store.ledger.facts()).state == CrawlState.RUNNING
     assert sink.events == ["open", "closed"]
 
 
@@ -63,30 +64,30 @@ async def test_nothing_is_left_to_hand_on(store: CrawlStore) -> None:
 
 @pytest.mark.parametrize("asked", [CrawlState.STOPPING, CrawlState.STOPPED])
 async def test_it_was_stopped_in_between(store: CrawlStore, asked: CrawlState) -> None:
-    await store.ledger.note(state=asked, reason="stopped by the operator", seeded="yes")
+    await store.ledger.note(state=asked, reason=Reason("stopped by the operator"), seeded=True)
     await store.frontier.put(requests(2))
     ending = await supervisor_of(store, Start([])).run(going_on=True)
-    assert ending == Ending(CrawlState.STOPPED, "stopped by the operator")
+    assert ending == Ending(CrawlState.STOPPED, Reason("stopped by the operator"))
     assert (await store.frontier.counts()).done == 0
 
 
 async def test_it_was_paused_in_between(store: CrawlStore) -> None:
-    await store.ledger.note(state=CrawlState.PAUSED, seeded="yes")
+    await store.ledger.note(state=CrawlState.PAUSED, seeded=True)
     await store.frontier.put(requests(2))
     supervisor = supervisor_of(store, Start([]))
     running = asyncio.create_task(supervisor.run(going_on=True))
     supervisor.hand_on()
     assert await ending_of(running) == Ending(CrawlState.RUNNING, HANDED_ON)
-    assert (await store.ledger.facts())["state"] == CrawlState.PAUSED
+    assert (await store.ledger.facts()).state == CrawlState.PAUSED
     assert await store.frontier.counts() == Counts(pending=2)
 
 
 async def test_it_is_paused_at_the_moment_it_goes_on(store: CrawlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    await store.ledger.note(state=CrawlState.RUNNING, seeded="yes")
+    await store.ledger.note(state=CrawlState.RUNNING, seeded=True)
     await store.frontier.put(requests(2))
     facts = store.ledger.facts
 
-    async def then_paused() -> dict[str, str]:
+    async def then_paused() -> CrawlFacts:
         found = await facts()
         monkeypatch.setattr(store.ledger, "facts", facts)
         await store.ledger.note(state=CrawlState.PAUSED)
@@ -97,20 +98,20 @@ async def test_it_is_paused_at_the_moment_it_goes_on(store: CrawlStore, monkeypa
     running = asyncio.create_task(supervisor.run(going_on=True))
     supervisor.hand_on()
     await ending_of(running)
-    assert (await store.ledger.facts())["state"] == CrawlState.PAUSED
+    assert (await store.ledger.facts()).state == CrawlState.PAUSED
 
 
 async def test_an_operator_stops_it_while_it_is_handed_on(store: CrawlStore) -> None:
     supervisor = supervisor_of(store, Start(requests(1), then=requests(1, first=1)))
     running = asyncio.create_task(supervisor.run())
     await stated(store, CrawlState.RUNNING)
-    await store.ledger.note(state=CrawlState.STOPPING, reason="stopped by the operator")
+    await store.ledger.note(state=CrawlState.STOPPING, reason=Reason("stopped by the operator"))
     supervisor.hand_on()
-    assert await ending_of(running) == Ending(CrawlState.STOPPED, "stopped by the operator")
+    assert await ending_of(running) == Ending(CrawlState.STOPPED, Reason("stopped by the operator"))
 
 
 async def test_the_time_that_others_had_counts(store: CrawlStore) -> None:
-    await store.ledger.note(seeded="yes")
+    await store.ledger.note(seeded=True)
     await store.frontier.put(requests(1))
     supervisor = Supervisor(
         start=singly(Start([]).stream()),
@@ -123,4 +124,6 @@ async def test_the_time_that_others_had_counts(store: CrawlStore) -> None:
         stay=True,
         spent=60,
     )
-    assert await ending_of(asyncio.create_task(supervisor.run())) == Ending(CrawlState.LIMITED, "limit of 60 seconds")
+    assert await ending_of(asyncio.create_task(supervisor.run())) == Ending(
+        CrawlState.LIMITED, Reason("limit of 60 seconds")
+    )

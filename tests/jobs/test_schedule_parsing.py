@@ -87,6 +87,7 @@ def test_what_is_wrong_is_said(text: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(text)
     assert says in str(caught.value)
+    assert str(caught.value).count("schedule 'morning'") == 1
 
 
 def test_arguments_must_be_ones_that_can_be_kept() -> None:

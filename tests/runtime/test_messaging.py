@@ -10,6 +10,7 @@ import pytest
 from uttu.bus.base import Bus, Handler, SubscribeOptions, Subscription
 from uttu.bus.memory import MemoryBroker, MemoryBus
 from uttu.errors import BusRefused, BusUnavailable, ConfigError
+from uttu.model.crawl import NO_REASON, CrawlState
 from uttu.runtime import messaging, registry
 from uttu.runtime.messaging import announce_control, connect_messaging
 from uttu.settings import Settings
@@ -42,13 +43,13 @@ async def test_a_bus_now_or_later(monkeypatch: pytest.MonkeyPatch, refusals: int
     async with connect_messaging(Settings(bus="x://"), "shop", said.append) as made:
         made.hear(heard.set)
         assert made.events is not None
-        made.events.state("running", "")
+        made.events.state(CrawlState.RUNNING, NO_REASON)
         await inbox.count(1)
         async with asyncio.timeout(5):
             while not heard.is_set():
                 await announce_control(observer, "shop", "pause")
                 await asyncio.sleep(0.01)
-        made.events.state("finished", "")
+        made.events.state(CrawlState.FINISHED, NO_REASON)
     await inbox.count(2)
     assert [json.loads(text)["state"] for text in inbox.texts] == ["running", "finished"]
     assert len(said) == min(refusals, 1), "it is said once"
@@ -123,7 +124,7 @@ async def test_events_are_told_where_the_operator_can_not_be_heard(monkeypatch: 
     monkeypatch.setattr(registry, "open_bus", open_strict)
     async with connect_messaging(Settings(bus="x://"), "shop", said.append) as made:
         assert made.events is not None
-        made.events.state("running", "")
+        made.events.state(CrawlState.RUNNING, NO_REASON)
         await inbox.count(1)
     assert [text.partition(". ")[0] for text in said] == ["control.shop may not be read"]
     await observer.close()

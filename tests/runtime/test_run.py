@@ -159,7 +159,7 @@ async def test_a_stream_that_is_closed_early_continues_after_its_last_item(site:
             given.append(item["url"])
             if len(given) == 5:
                 break
-    assert STREAM_CLOSED in status()
+    assert str(STREAM_CLOSED) in status()
     given += [item["url"] async for item in uttu.stream(shop(site))]
     assert len(given) == len(set(given)) > 100
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from uttu import settings as config
 from uttu.errors import ConfigError
+from uttu.model.facts import CrawlFacts
 from uttu.operations.crawls import build_crawl_command
 from uttu.runtime.spec import CrawlSpec
 from uttu.settings import Settings
@@ -27,10 +27,10 @@ def plan(**flags: Any) -> CrawlSpec:
     return CrawlSpec(file=Path("shop.py"), flags=flags)
 
 
-def facts(plan: CrawlSpec, settings: Settings | None = None) -> dict[str, str]:
+def facts(plan: CrawlSpec, settings: Settings | None = None) -> CrawlFacts:
     """What the ledger has of a crawl."""
     withheld = plan.withheld(settings or config.load_settings({}, plan.flags))
-    return {"flags": json.dumps(plan.noted_flags), "withheld": json.dumps(withheld), "file": "shop.py"}
+    return CrawlFacts(flags=plan.noted_flags, withheld=withheld, file="shop.py")
 
 
 @pytest.mark.parametrize("proxy", [SECRETS["proxy"], "http://secret@proxy.example", "socks5://secret:@proxy.example"])
@@ -39,7 +39,7 @@ def test_a_login_goes_neither_into_the_ledger_nor_onto_a_command_line(proxy: str
     noted = facts(asked)
     assert asked.noted_flags == {"delay": 2}
     shown = build_crawl_command("shop", noted)
-    assert "secret" not in " ".join([*asked.worker_command(), *shown, *noted.values()])
+    assert "secret" not in " ".join([*asked.worker_command(), *shown, repr(noted)])
     assert [word for word in shown if "***" in word] == ["proxy=***", "headers=***"]
 
 
@@ -85,5 +85,5 @@ def test_a_crawl_does_not_go_on_without_what_it_had(name: str, value: str) -> No
 
 def test_a_crawl_that_has_none_asks_for_none() -> None:
     plan().check_going_on(Settings(), facts(plan(delay=2)))
-    assert facts(plan())["withheld"] == "{}"
-    assert plan().joining(Spider("shop"), {}) == Settings()
+    assert facts(plan()).withheld == {}
+    assert plan().joining(Spider("shop"), CrawlFacts()) == Settings()

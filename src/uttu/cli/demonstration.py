@@ -32,6 +32,7 @@ from uttu.cli.output import Screen, format_count
 from uttu.engine.stats import WorkerReport
 from uttu.errors import FAILED, StoreError, UttuError
 from uttu.frontier.catalog import CrawlCatalog, CrawlStore
+from uttu.model.lease import RequestState
 from uttu.model.url import fingerprint
 from uttu.operations.crawls import open_store
 from uttu.runtime.registry import open_frontier
@@ -93,7 +94,7 @@ async def _in_flight(store: CrawlStore, site: SiteProcess) -> frozenset[tuple[st
     found = set()
     for record in site.records()[-_LAST_REQUESTS:]:
         url = f"{site.site.scheme}://{record.host}:{urlsplit(site.url).port}{record.path}"
-        if (await store.inspector.trace(fingerprint(url))).state == "leased":
+        if (await store.inspector.trace(fingerprint(url))).state is RequestState.LEASED:
             found.add((record.host, record.path))
     return frozenset(found)
 

@@ -328,9 +328,9 @@ async def _read_running_status(plan: ForegroundSpec, catalog: CrawlCatalog, name
         )
     async with open_store(catalog, name) as store:
         standing = await read_status(catalog, name, store)
-    state = standing.facts.get("state", "")
+    state = standing.facts.state
     if state not in (CrawlState.RUNNING, CrawlState.PAUSED):
-        raise UttuError(f"crawl {name!r} is not running ({state}); start it with: {command}")
+        raise UttuError(f"crawl {name!r} is not running ({state or 'never started'}); start it with: {command}")
     return standing
 
 

@@ -97,7 +97,7 @@ def snapshot_dict(look: CrawlSnapshot) -> dict[str, Any]:
     return {
         "crawl": standing.name,
         "state": standing.state,
-        "reason": standing.reason,
+        "reason": str(standing.reason),
         "counts": msgspec.structs.asdict(standing.counts),
         "feed": standing.feed,
         "rate": look.rate,
@@ -242,6 +242,7 @@ def why(
     from uttu.cli.options import parse_url_argument
     from uttu.cli.output import say
     from uttu.errors import FAILED
+    from uttu.model.lease import RequestState
     from uttu.operations.crawls import connect_configured_frontier, find_crawl, open_store
     from uttu.operations.explanation import UrlExplanation, explain_url
 
@@ -259,5 +260,5 @@ def why(
     wanted = parse_url_argument(url)
     if wanted != url:
         say(f"the same as {wanted}")
-    if asyncio.run(look())[0].trace.state == "unknown":
+    if asyncio.run(look())[0].trace.state is RequestState.UNKNOWN:
         raise typer.Exit(FAILED)

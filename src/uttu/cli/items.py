@@ -71,7 +71,7 @@ def retry(
     from uttu.cli.views import format_kinds
     from uttu.engine import reprieve
     from uttu.errors import FAILED
-    from uttu.model.crawl import CrawlState
+    from uttu.model.crawl import CrawlState, Reason
     from uttu.operations.control import check_not_moved
     from uttu.operations.crawls import connect_configured_frontier, find_crawl, open_store, read_status
 
@@ -90,7 +90,9 @@ def retry(
                     revived = await store.inspector.revive(kind, wanted)
                     if revived and not running:
                         # A finished crawl would start anew; a stopped one is resumed.
-                        await store.ledger.note(state=CrawlState.STOPPED, reason="dead letters are back in line")
+                        await store.ledger.note(
+                            state=CrawlState.STOPPED, reason=Reason("dead letters are back in line")
+                        )
                     kinds = await store.inspector.dead_kinds()
         command = standing.command()
         if as_json:

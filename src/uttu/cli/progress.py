@@ -104,7 +104,7 @@ class ProgressView:
 
     async def _refresh(self) -> None:
         counts, fresh = await self._store.frontier.counts(), await self._reports(_STALE_SECONDS)
-        self._ending = (await self._store.ledger.facts()).get("state") == CrawlState.STOPPING
+        self._ending = (await self._store.ledger.facts()).state is CrawlState.STOPPING
         now = time.monotonic()
         then, done = self._last
         self._rate = (counts.done - done) / max(now - then, 1e-9)

@@ -52,6 +52,8 @@ def open_catalog(ctx: typer.Context) -> Iterator[ScheduleCatalog]:
 
 def show_schedules(found: list[dict[str, Any]]) -> None:
     """Print the schedules as a table, with notes below it."""
+    from uttu.jobs.schedules.catalog import ScheduleStatus
+
     screen = Screen()
     if not found:
         screen.line("There are no schedules. Add one: uttu schedule add NAME --crawl FILE --crontab '0 7 * * *'")
@@ -64,14 +66,16 @@ def show_schedules(found: list[dict[str, Any]]) -> None:
         for word, count in (("left out while the run before was not over", row["skipped"]), ("missed", row["missed"])):
             if count:
                 screen.line(f"{row['name']}: {word}: {count:,}")
-    if any(row["state"] == "new" for row in found):
+    if any(row["state"] == ScheduleStatus.NEW for row in found):
         screen.line("new: no beat has seen it yet; start one with uttu jobs beat, or uttu up")
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    from uttu.jobs.schedules.catalog import ScheduleStatus
+
     task = " ".join([row["task"], *map(str, row["args"])])
     timezone = row["when"].get("timezone", "")
-    soon = "" if row["state"] == "paused" else _format_moment(row["next"], timezone)
+    soon = "" if row["state"] == ScheduleStatus.PAUSED else _format_moment(row["next"], timezone)
     return row["name"], row["state"], row["text"], task, soon, _format_moment(row["last"], timezone), row["source"]
 
 

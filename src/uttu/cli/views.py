@@ -23,10 +23,10 @@ from uttu.cli.output import (
 )
 from uttu.frontier.base import DeadLetter, LaneState
 from uttu.frontier.catalog import CrawlStore
-from uttu.model.crawl import CrawlState
-from uttu.operations.crawls import CUT_SHORT, CrawlStatus
+from uttu.model.crawl import CrawlState, ReasonKind
+from uttu.model.lease import DeadKind, RequestState
+from uttu.operations.crawls import BrokenState, CrawlStatus
 from uttu.operations.explanation import UrlExplanation
-from uttu.runtime.crawl import MOVED
 
 _TOP_LANES = 5  # below the status of one crawl
 _JSON_LANES = 20
@@ -56,7 +56,7 @@ def show_all(found: Sequence[CrawlStatus], address: str, as_json: bool) -> None:
                 f"{each.counts.work:,}",
                 f"{each.counts.dead:,}",
                 format_age(now - each.active) if each.active else "",
-                each.reason,
+                str(each.reason),
             )
             for each in found
         ],
@@ -116,9 +116,11 @@ def _resume_command(standing: CrawlStatus) -> str:
     """The command that resumes the crawl; empty if none is needed."""
     if standing.state == CrawlState.PAUSED and standing.alive:
         return standing.words("resume", standing.name)
-    if standing.reason.startswith(MOVED):
+    if standing.reason.kind is ReasonKind.MOVED:
         return ""
-    return standing.command() if standing.state in (CUT_SHORT, CrawlState.STOPPED, CrawlState.PAUSED) else ""
+    return (
+        standing.command() if standing.state in (BrokenState.CUT_SHORT, CrawlState.STOPPED, CrawlState.PAUSED) else ""
+    )
 
 
 def _describe_waits(standing: CrawlStatus, lanes: Sequence[LaneState]) -> list[str]:
@@ -129,7 +131,7 @@ def _describe_waits(standing: CrawlStatus, lanes: Sequence[LaneState]) -> list[s
         found.append("the operator, who paused it")
     elif standing.alive and not living:
         found.append("workers: none has reported lately")
-    if standing.alive and standing.facts.get("seeded") != "yes":
+    if standing.alive and not standing.facts.seeded:
         found.append("its start URLs, which are not all read yet")
     if standing.feed:
         found.append(f"{format_count(standing.feed, 'start URL')} that were pushed and not taken in yet")
@@ -213,11 +215,11 @@ def _status_dict(standing: CrawlStatus) -> dict[str, Any]:
     return {
         "crawl": standing.name,
         "state": standing.state,
-        "reason": standing.reason,
+        "reason": str(standing.reason),
         "supervised": standing.supervised,
         "alive": standing.alive,
         "active": standing.active,
-        "file": standing.facts.get("file", ""),
+        "file": standing.facts.file,
         "counts": msgspec.structs.asdict(standing.counts),
         "feed": standing.feed,
         "workers": workers,
@@ -296,7 +298,7 @@ def show_explanation(found: Sequence[UrlExplanation], standing: CrawlStatus) -> 
             screen.line(f"  {text}")
         for text in fate.trace.detail.splitlines():
             screen.line(f"    {text}", "dim")
-        if fate.trace.state == "dead" and fate.trace.kind != "robots":
+        if fate.trace.state is RequestState.DEAD and fate.trace.kind != DeadKind.ROBOTS:
             # robots.txt would forbid the page again, so don't suggest a retry.
             screen.line(f"  once more: {standing.words('retry', standing.name, '--url', fate.url)}")
 
@@ -311,24 +313,24 @@ def _describe(fate: UrlExplanation, standing: CrawlStatus) -> list[str]:
     """The rest of the line that begins with the state, and the lines below it."""
     trace = fate.trace
     match trace.state:
-        case "done":
+        case RequestState.DONE:
             return _describe_done(fate)
-        case "dead":
+        case RequestState.DEAD:
             status = f", status {trace.status}" if trace.status else ""
             tries = format_count(trace.attempt, "try", "tries")
             return [f" {format_moment(trace.at)}, after {tries}{status}", f"{trace.kind}: {trace.reason}"]
-        case "delayed":
+        case RequestState.DELAYED:
             return [
                 f": to be tried again at {format_moment(trace.due)}, "
                 f"after {format_count(trace.attempt, 'try', 'tries')}",
                 trace.reason,
                 *_describe_standstill(standing),
             ]
-        case "leased":
+        case RequestState.LEASED:
             return [f" by {trace.worker} until {format_moment(trace.due)}", _describe_worker(trace.worker, standing)]
-        case "pending":
+        case RequestState.PENDING:
             return _describe_pending(fate, standing)
-        case "unknown":
+        case RequestState.UNKNOWN:
             return [f" to the crawl {standing.name}", *fate.guesses, *(f"but it knows {url}" for url in fate.known_as)]
 
 
@@ -341,7 +343,17 @@ def _describe_done(fate: UrlExplanation) -> list[str]:
     )  # no status: the page was not fetched
     if not fate.target:
         facts += [format_count(trace.links, "new link"), format_count(trace.items, "item")]
-    return [f" {format_moment(trace.at)}: {', '.join(facts)}", *([trace.reason] if trace.reason else [])]
+    note = _describe_note(fate)
+    return [f" {format_moment(trace.at)}: {', '.join(facts)}", *([note] if note else [])]
+
+
+def _describe_note(fate: UrlExplanation) -> str:
+    """The reason of a request, or where a page that is done redirected to."""
+    redirect = fate.trace.redirect
+    if redirect is None:
+        return fate.trace.reason
+    refused = f", which is not fetched: {redirect.refused}" if redirect.refused else ""
+    return f"redirected to {redirect.target}{refused}"
 
 
 def _describe_pending(fate: UrlExplanation, standing: CrawlStatus) -> list[str]:
@@ -386,6 +398,7 @@ def _explanation_dict(fate: UrlExplanation, standing: CrawlStatus) -> dict[str, 
     return {
         "url": fate.url,
         **trace,
+        "reason": _describe_note(fate),
         "request": None if request is None else msgspec.structs.asdict(request),
         "guesses": fate.guesses,
         "known_as": fate.known_as,

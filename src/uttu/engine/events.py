@@ -27,6 +27,7 @@ from uttu.bus.base import Bus, Message
 from uttu.bus.topics import to_word
 from uttu.clock import Clock
 from uttu.engine.aio import wait_for_event
+from uttu.model.crawl import CrawlState, Reason
 
 _PAUSE_SECONDS: Final = 0.15
 _MOST_WAITING: Final = 10_000
@@ -65,8 +66,8 @@ class Events:
     def lane(self, lane: str, seconds: float, reason: str) -> None:
         self._tell("lane", lane=lane, seconds=seconds, reason=reason)
 
-    def state(self, state: str, reason: str) -> None:
-        self._tell("state", state=state, reason=reason)
+    def state(self, state: CrawlState, reason: Reason) -> None:
+        self._tell("state", state=state, reason=str(reason))
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._run(), name="events")

@@ -273,7 +273,7 @@ class ItemFollower:
                 said = other
                 if self._drain.errors:
                     raise self._drain.errors[0]
-                state = CrawlState((await self._ledger.facts()).get("state", CrawlState.RUNNING))
+                state = (await self._ledger.facts()).state or CrawlState.RUNNING
                 over = state in (CrawlState.STOPPED, CrawlState.LIMITED, CrawlState.FINISHED)
                 if over and not await is_at_work(self._frontier, self._ledger):
                     return state

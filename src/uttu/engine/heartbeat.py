@@ -33,7 +33,7 @@ from uttu.engine.watchdog import Watchdog
 from uttu.engine.worker import Worker
 from uttu.engine.worker_processes import CrashedPage, settle_crashed
 from uttu.frontier.base import Frontier, Ledger, SeedQueue
-from uttu.model.crawl import INTERRUPTED, CrawlLimits, CrawlState
+from uttu.model.crawl import NO_REASON, CrawlLimits, CrawlState, Reason, ReasonKind
 
 if TYPE_CHECKING:
     from uttu.engine.seeds import PushedSeeds
@@ -164,17 +164,16 @@ class CrawlWorker:
     async def _check_crawl(self) -> None:
         await self._report()
         facts = await self._ledger.facts()
-        state = facts.get("state")
-        if state == CrawlState.RUNNING and await self._enforce_limits():
+        if facts.state is CrawlState.RUNNING and await self._enforce_limits():
             self.drain(hurried=True)
-        elif state == CrawlState.RUNNING:
+        elif facts.state is CrawlState.RUNNING:
             self.worker.resume()
             if self._pushed_seeds is not None and not self._drained:
                 await self._pushed_seeds.take()
-        elif state == CrawlState.PAUSED:
+        elif facts.state is CrawlState.PAUSED:
             self.worker.pause()
         else:
-            self.drain(hurried=facts.get("reason") != INTERRUPTED)
+            self.drain(hurried=facts.reason.kind is not ReasonKind.INTERRUPTED)
 
     async def _report(self) -> None:
         report = self._stats.report(
@@ -199,18 +198,18 @@ class CrawlWorker:
         # A crawl that reaches its limit with its last page is finished, not limited.
         if not reached or not await self._is_alone() or await self.worker.is_over():
             return False
-        await self._ledger.note(state=CrawlState.STOPPING, reason=reached)
+        await self._ledger.note(state=CrawlState.STOPPING, reason=Reason(reached))
         return True
 
     async def _conclude(self) -> None:
         """Note the end of a crawl without a supervisor. Other workers may write the same facts at the same time."""
         over = not self._drained and await self.worker.is_over()
-        state = (await self._ledger.facts()).get("state")
-        if state == CrawlState.RUNNING and over:
-            await self._ledger.note(state=CrawlState.FINISHED, reason="", unattended="yes")
-        elif state == CrawlState.STOPPING and await self._limit_reached():
-            await self._ledger.note(state=CrawlState.LIMITED, unattended="yes")
-        elif state == CrawlState.STOPPING:
+        state = (await self._ledger.facts()).state
+        if state is CrawlState.RUNNING and over:
+            await self._ledger.note(state=CrawlState.FINISHED, reason=NO_REASON, unattended=True)
+        elif state is CrawlState.STOPPING and await self._limit_reached():
+            await self._ledger.note(state=CrawlState.LIMITED, unattended=True)
+        elif state is CrawlState.STOPPING:
             await self._ledger.note(state=CrawlState.STOPPED)
 
 
@@ -231,14 +230,13 @@ async def is_over(
     :param is_supervised: Whether the supervisor lives; None means yes.
     """
     facts = await ledger.facts()
-    state = facts.get("state")
-    if state == CrawlState.PAUSED:
+    if facts.state is CrawlState.PAUSED:
         return False
-    if state != CrawlState.RUNNING:
+    if facts.state is not CrawlState.RUNNING:
         return True
-    if stay or facts.get("seeded") != "yes":
+    if stay or not facts.seeded:
         return False
-    if facts.get("fed") == "yes" and (is_supervised is None or await is_supervised()):
+    if facts.fed and (is_supervised is None or await is_supervised()):
         return False
     # Check the feed before the counts: an entry that is taken in between is then among the counts.
     if feed is not None and await feed.length():

@@ -233,7 +233,7 @@ class LinkFilter:
                 # A handler may have copied the page's own request. What a page links to is not a start request.
                 led = msgspec.structs.replace(request, start=False) if request.start else request
                 passed.setdefault(request.fingerprint, led)
-            elif refused != PRIVATE:
+            elif refused is not PRIVATE:
                 self._known.add((request,))
 
     def refuse(self, request: Request, source: str = "") -> str | None:

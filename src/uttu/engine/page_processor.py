@@ -22,6 +22,8 @@ from datetime import UTC, datetime
 from inspect import isawaitable
 from typing import Any
 
+import msgspec
+
 from uttu.clock import Clock
 from uttu.engine.admission import LoopBudget, Room
 from uttu.engine.aio import is_cancelled, uncancel
@@ -36,7 +38,8 @@ from uttu.errors import FetchError, NetworkError, SpiderError, StoreError, TooSl
 from uttu.fetch.base import Fetcher
 from uttu.fetch.resolver import GuardedResolver
 from uttu.frontier.base import Memo
-from uttu.model import Dead, Done, Lease, Outcome, Pace, Request, Response, Retry
+from uttu.model import Dead, Done, Lease, Outcome, Pace, Redirect, Request, Response, Retry
+from uttu.model.lease import DeadKind
 from uttu.model.url import origin_of
 from uttu.policy import redirect
 from uttu.policy.retry import (
@@ -142,11 +145,11 @@ class PageProcessor:
         """
         request = visit.lease.request
         if (reason := self._patience.refuse(visit.lease.lane)) and not await self._patience.reopened(visit.lease.lane):
-            raise _PageFailed(GIVE_UP, "http", reason)
+            raise _PageFailed(GIVE_UP, DeadKind.HTTP, reason)
         if self._names is not None and not request.proxy:
             refused = await self._names.refuse(visit.lease.lane, start=request.start)
             if refused:
-                raise _PageFailed(GIVE_UP, "scope", refused)
+                raise _PageFailed(GIVE_UP, DeadKind.SCOPE, refused)
         if self._settings.robots or wants_robots(request):
             rules = self._robots.known(origin_of(request.url)) or await self._load_rules(visit)
             if rules is None:
@@ -155,7 +158,7 @@ class PageProcessor:
                 children = self._link_filter.admit(named_sitemaps(request, rules), visit.lease.lane)
                 return visit.done(children=children, note="read for its sitemaps, once for the whole site")
             if refused := self._robots.refuse(rules, request.url):
-                raise _PageFailed(GIVE_UP, "robots", refused)
+                raise _PageFailed(GIVE_UP, DeadKind.ROBOTS, refused)
         return None
 
     async def _load_rules(self, visit: _PageState) -> Robots | None:
@@ -190,7 +193,7 @@ class PageProcessor:
         except BaseException as error:
             visit.touched = self._clock.monotonic()
             await self._reraise_unless_users(error)
-            raise _PageFailed(GIVE_UP, "middleware", *describe_error(error)) from error
+            raise _PageFailed(GIVE_UP, DeadKind.MIDDLEWARE, *describe_error(error)) from error
         visit.response = response
         self._stats.record_fetch(visit.lease.lane, response.status, len(response.body), response.elapsed)
         if self._is_logged:
@@ -217,7 +220,7 @@ class PageProcessor:
         verdict, reason = self._patience.decide(visit.lease.lane, response.status, self._verdict(visit, response))
         if verdict.closed:
             await self._patience.note_closed(visit.lease.lane)
-        raise _PageFailed(verdict, "http", reason)
+        raise _PageFailed(verdict, DeadKind.HTTP, reason)
 
     async def _fetched(self, visit: _PageState) -> Response:
         """Fetch through the spider's middlewares, tracked as steps of the user's code."""
@@ -238,7 +241,7 @@ class PageProcessor:
                 return await self._hand_over(visit, page)
         except BaseException as error:
             await self._reraise_unless_users(error)
-            kind = "spider" if isinstance(error, SpiderError) else "handler"
+            kind = DeadKind.SPIDER if isinstance(error, SpiderError) else DeadKind.HANDLER
             raise _PageFailed(GIVE_UP, kind, *describe_error(error)) from error
 
     async def _hand_over(self, visit: _PageState, page: Page) -> Outcome:
@@ -288,16 +291,15 @@ class PageProcessor:
 
     def _redirected(self, visit: _PageState, response: Response, location: str, status: int) -> Outcome:
         request = visit.lease.request
-        if len(request.via) >= self._settings.max_redirects:
-            raise _PageFailed(GIVE_UP, "redirect", f"more than {self._settings.max_redirects} redirects: endless?")
+        if len(request.via) >= (most := self._settings.max_redirects):
+            raise _PageFailed(GIVE_UP, DeadKind.REDIRECT, f"more than {most} redirects: endless?")
         set_cookies = response.headers.get_all("set-cookie")
         target = redirect.redirect_request(request, status, location, set_cookies, self._clock.time())
         if target is None:
-            raise _PageFailed(GIVE_UP, "redirect", f"redirects to {location!r}, which is no web address")
-        refused = self._link_filter.refuse(target, visit.lease.lane)
-        if refused:
-            return visit.done(response, note=f"redirected to {target.url}, which is not fetched: {refused}")
-        return visit.done(response, children=(target,), note=f"redirected to {target.url}")
+            raise _PageFailed(GIVE_UP, DeadKind.REDIRECT, f"redirects to {location!r}, which is no web address")
+        if refused := self._link_filter.refuse(target, visit.lease.lane):
+            return msgspec.structs.replace(visit.done(response), redirect=Redirect(target.url, refused))
+        return msgspec.structs.replace(visit.done(response, children=(target,)), redirect=Redirect(target.url))
 
     async def _failed(self, visit: _PageState, failure: _PageFailed) -> Outcome:
         """Hold the lane if needed; return a retry, or call the spider's error handler and return a dead page."""

@@ -38,6 +38,7 @@ from uttu.fetch.base import Fetcher
 from uttu.fetch.resolver import GuardedResolver
 from uttu.frontier.base import Memo
 from uttu.model import Pace, Request, Response
+from uttu.model.lease import DeadKind
 from uttu.model.url import Joiner, host_of, origin_of
 from uttu.policy import redirect, robots
 from uttu.policy.retry import GIVE_UP, MAX_RETRY_AFTER, Verdict, decide_robots, format_seconds, parse_retry_after
@@ -231,7 +232,7 @@ class RobotsCache:
             reason += f"={self._max_retry_after:g}"
         if not verdict.retry:
             reason += f" ({tries} tries)" if tries > 1 else ""
-        kind = what.kind if isinstance(what, FetchError) else "http"
+        kind = what.kind if isinstance(what, FetchError) else DeadKind.HTTP
         word = "" if verdict.retry else await reprieve.current(self._memo)
         away = _Outage(tries, kind, reason, over=not verdict.retry, word=word)
         # Keep the count longer than the lane is held, until the next page has made its attempt or none is left.

@@ -30,11 +30,12 @@ from uttu.engine.worker_processes import CrashedPage
 from uttu.errors import SpiderError, StartError, StoreError, UttuError
 from uttu.frontier.base import Frontier, Ledger, SeedQueue
 from uttu.model import Request
-from uttu.model.crawl import CrawlLimits, CrawlState
+from uttu.model.crawl import NO_REASON, CrawlLimits, CrawlState, Reason
+from uttu.model.facts import CrawlFacts
 
 _WATCH_SECONDS = 0.5
 _LINGER_SECONDS = 0.2
-HANDED_ON = "handed on"
+HANDED_ON = Reason("handed on")
 _log = logging.getLogger("uttu.crawl")
 
 
@@ -58,10 +59,10 @@ class WorkerGroup(Protocol):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How a crawl ended: its state, and the reason as text."""
+    """How a crawl ended: its state and the reason."""
 
     state: CrawlState
-    reason: str = ""
+    reason: Reason = NO_REASON
 
 
 class Supervisor:
@@ -106,9 +107,9 @@ class Supervisor:
         self._spent = spent
         self._grace = grace
         self._patience: asyncio.TimerHandle | None = None
-        self._told = ""
+        self._told: CrawlState | None = None
         self._called = asyncio.Event()
-        self._stop_reason = self._failure = ""
+        self._stop_reason = self._failure = NO_REASON
         self._limited = self._stopped = self._handing_on = False
         self._not_paused = asyncio.Event()
         self._output_over = asyncio.Event()
@@ -135,12 +136,11 @@ class Supervisor:
         :param going_on: Another supervisor handed the crawl on. A pause or stop requested since then stays in force.
         :raises UttuError: the store, an output or the start requests can't be used; the crawl can be resumed.
         """
-        fed = "yes" if self._topic_seeds is not None else ""
-        asked = (await self._ledger.facts()).get("state") if going_on else None
+        asked = (await self._ledger.facts()).state if going_on else None
         # A crawl that was handed on is running already. Writing the state again could overwrite a pause or stop.
         if asked not in (CrawlState.RUNNING, CrawlState.PAUSED, CrawlState.STOPPING, CrawlState.STOPPED):
-            await self._ledger.note(state=CrawlState.RUNNING, reason="")
-        await self._ledger.note(unattended="", fed=fed)
+            await self._ledger.note(state=CrawlState.RUNNING, reason=NO_REASON)
+        await self._ledger.note(unattended=False, fed=self._topic_seeds is not None)
         if self._topic_seeds is not None:
             # Until _watch() has checked the limits.
             self._topic_seeds.pause()
@@ -156,7 +156,7 @@ class Supervisor:
             with contextlib.suppress(UttuError):
                 await self._drain.finish(False)
             with contextlib.suppress(UttuError):
-                await self._ledger.note(fed="", **self._failed(error))
+                await self._note_failure(error)
             raise
         await self._cancel_tasks(crew, tasks)
         return await self._end()
@@ -177,24 +177,25 @@ class Supervisor:
             done, watched = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
             for task in done - {crew}:
                 if (error := task.exception()) is not None:
-                    self._failure = describe_failure(error)
+                    self._failure = Reason(describe_failure(error))
                     self.drain(self._failure)
                     self.hurry()
                     await asyncio.wait([crew])
                     task.result()
         crew.result()
 
-    def _failed(self, error: BaseException) -> dict[str, str]:
-        """The facts to note after a failure: the state STOPPED, if workers were asked to stop because of it.
+    async def _note_failure(self, error: BaseException) -> None:
+        """Note the state STOPPED, if workers were asked to stop because of the failure.
 
-        Nothing is noted after a store error: the store may be back soon, and another process may continue the crawl.
+        It is not noted after a store error: the store may be back soon, and another process may continue the crawl.
         """
         if not self._failure or isinstance(error, StoreError):
-            return {}
+            await self._ledger.note(fed=False)
+            return
         self._tell(CrawlState.STOPPED, self._failure)
-        return {"state": CrawlState.STOPPED, "reason": self._failure}
+        await self._ledger.note(fed=False, state=CrawlState.STOPPED, reason=self._failure)
 
-    def drain(self, reason: str) -> None:
+    def drain(self, reason: Reason) -> None:
         """Let the worker group finish the pages in flight."""
         self._stop_reason = self._stop_reason or reason
         self._accept_seeds(False)
@@ -219,7 +220,7 @@ class Supervisor:
             else:
                 self._patience = loop.call_later(min(seconds, self._grace), self.stop, self._stop_reason)
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: Reason) -> None:
         """Let the worker group give back the pages in flight."""
         self._stop_reason = self._stop_reason or reason
         self._stopped = True
@@ -235,7 +236,7 @@ class Supervisor:
         """Read start URLs from the topic until it is idle; then note that no more will come."""
         if self._topic_seeds is not None:
             await self._topic_seeds.run()
-            await self._ledger.note(fed="")
+            await self._ledger.note(fed=False)
 
     def _accept_seeds(self, more: bool) -> None:
         """Resume or pause reading from the topic. Messages that are not taken wait at the broker."""
@@ -244,9 +245,9 @@ class Supervisor:
 
     async def _seed(self) -> None:
         """Put the start requests, unless an earlier run put all of them. The frontier drops those that it has seen."""
-        if (await self._ledger.facts()).get("seeded") != "yes":
+        if not (await self._ledger.facts()).seeded:
             await self._put_start()
-            await self._ledger.note(seeded="yes")
+            await self._ledger.note(seeded=True)
             _log.info("All start requests are in the frontier")
         if self._topic_seeds is not None:
             self._topic_seeds.seeding = False
@@ -272,51 +273,51 @@ class Supervisor:
             reached = self._limits.reached(await self._frontier.counts(), seconds)
             if reached:
                 self._limited = True
-                await self._ledger.note(state=CrawlState.STOPPING, reason=reached)
-                self.drain(reached)
+                await self._ledger.note(state=CrawlState.STOPPING, reason=Reason(reached))
+                self.drain(Reason(reached))
                 return
             ending = self._stop_reason or self._handing_on
-            self._accept_seeds(facts.get("state") == CrawlState.RUNNING and not ending)
+            self._accept_seeds(facts.state is CrawlState.RUNNING and not ending)
             await wait_for_event(self._called, _WATCH_SECONDS)
             self._called.clear()
 
-    async def _heed(self, facts: dict[str, str]) -> None:
+    async def _heed(self, facts: CrawlFacts) -> None:
         """Follow the state that an operator wrote; write STOPPING if this process was asked to stop."""
-        state = facts.get("state", "")
-        self._tell(state, facts.get("reason", ""))
-        if state == CrawlState.PAUSED:
+        state = facts.state
+        self._tell(state, facts.reason)
+        if state is CrawlState.PAUSED:
             self._not_paused.clear()
         else:
             self._not_paused.set()
         if state in (CrawlState.STOPPING, CrawlState.STOPPED):
-            self.drain(facts.get("reason", ""))
+            self.drain(facts.reason)
         elif self._stop_reason:
             await self._ledger.note(state=CrawlState.STOPPING, reason=self._stop_reason)
 
     async def _end(self) -> Ending:
         facts = await self._ledger.facts()
-        if facts.get("state") in (CrawlState.STOPPING, CrawlState.STOPPED):
-            self._stop_reason = self._stop_reason or facts.get("reason", "")
+        if facts.state in (CrawlState.STOPPING, CrawlState.STOPPED):
+            self._stop_reason = self._stop_reason or facts.reason
         ending = await self._judge()
         if ending.state is CrawlState.RUNNING:
             await self._drain.finish(False)
-            await self._ledger.note(fed="")
+            await self._ledger.note(fed=False)
             _log.info("The crawl is handed on to another process")
             return ending
         if ending.state is not CrawlState.FINISHED:
             await self._await_others()
         await self._drain.finish(ending.state.ended)
         if ending.state is CrawlState.FINISHED and (await self._judge()).state is not CrawlState.FINISHED:
-            ending = Ending(CrawlState.STOPPED, "start URLs came in the last moment")
-        await self._ledger.note(state=ending.state, reason=ending.reason, unattended="", fed="")
+            ending = Ending(CrawlState.STOPPED, Reason("start URLs came in the last moment"))
+        await self._ledger.note(state=ending.state, reason=ending.reason, unattended=False, fed=False)
         self._tell(ending.state, ending.reason)
         return ending
 
-    def _tell(self, state: str, reason: str = "") -> None:
+    def _tell(self, state: CrawlState | None, reason: Reason = NO_REASON) -> None:
         """Log and publish the state if it has changed."""
-        if state != self._told:
+        if state is not None and state is not self._told:
             why = ": %(reason)s" if reason else ""
-            _log.info(f"The crawl is %(state)s{why}", {"state": state, "reason": reason})
+            _log.info(f"The crawl is %(state)s{why}", {"state": state, "reason": str(reason)})
             if self._events is not None:
                 self._events.state(state, reason)
         self._told = state
@@ -329,14 +330,14 @@ class Supervisor:
 
     async def _judge(self) -> Ending:
         facts = await self._ledger.facts()
-        seeded = facts.get("seeded") == "yes" and facts.get("fed") != "yes"
+        seeded = facts.seeded and not facts.fed
         fed = self._feed is None or not await self._feed.length()
         counts = await self._frontier.counts()
         # At max_items, some items of the last page may have been left out, so the crawl is not finished.
         if counts.finished and seeded and fed and not self._stay and not self._limits.reached_items(counts):
             return Ending(CrawlState.FINISHED)
         if self._limited or self._limits.reached(counts, 0):
-            return Ending(CrawlState.LIMITED, self._stop_reason or self._limits.reached(counts, 0) or "")
+            return Ending(CrawlState.LIMITED, self._stop_reason or Reason(self._limits.reached(counts, 0) or ""))
         if self._handing_on and not self._stop_reason:
             return Ending(CrawlState.RUNNING, HANDED_ON)
         return Ending(CrawlState.STOPPED, self._stop_reason)

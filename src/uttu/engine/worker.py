@@ -37,10 +37,10 @@ from uttu.engine.handler_output import describe_error
 from uttu.engine.handler_steps import HandlerBlocked
 from uttu.engine.link_filter import LinkFilter
 from uttu.engine.stats import WorkerStats
-from uttu.engine.worker_processes import KIND as LOST
 from uttu.errors import RefusedData, StoreError
 from uttu.frontier.base import Frontier
 from uttu.model import Dead, Lease, Outcome, Retry
+from uttu.model.lease import DeadKind
 from uttu.policy.concurrency import ConcurrencyController
 
 # The most leases per request to the frontier, and the most leases held until their lane is due.
@@ -233,8 +233,8 @@ class Worker:
         # Counted from the request: this process may have been stopped before it read the answer.
         self._expires[lease.id] = asked + self._lease_seconds
         if self._condemned and lease.fingerprint in self._condemned:
-            self._stats.dead[LOST] += 1
-            self._ended(Dead(lease=lease, kind=LOST, reason=self._condemned[lease.fingerprint]))
+            self._stats.dead[DeadKind.LOST] += 1
+            self._ended(Dead(lease=lease, kind=DeadKind.LOST, reason=self._condemned[lease.fingerprint]))
         elif self._draining or self._paused:
             self._ended(Retry(lease=lease, counted=False))
         elif lease.wait > 0:
@@ -300,7 +300,7 @@ class Worker:
     def _dead(self, lease: Lease, error: BaseException) -> Dead:
         reason, detail = describe_error(error)
         _log.info("Given up (internal): %s: %s", lease.request.url, reason)
-        return Dead(lease=lease, kind="internal", reason=reason, detail=detail, touched=self._clock.monotonic())
+        return Dead(lease=lease, kind=DeadKind.INTERNAL, reason=reason, detail=detail, touched=self._clock.monotonic())
 
     def is_held(self, lease: Lease) -> bool:
         """Whether a lease is still held, as far as this worker knows."""
@@ -407,7 +407,11 @@ def _make_dead(outcome: Outcome, error: Exception) -> Dead:
     """The outcome of a page whose own outcome the store refuses."""
     reason, detail = describe_error(error)
     return Dead(
-        lease=outcome.lease, touched=outcome.touched, kind="handler", reason=f"can't be stored: {reason}", detail=detail
+        lease=outcome.lease,
+        touched=outcome.touched,
+        kind=DeadKind.HANDLER,
+        reason=f"can't be stored: {reason}",
+        detail=detail,
     )
 
 

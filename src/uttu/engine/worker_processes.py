@@ -28,6 +28,7 @@ from uttu.engine.aio import task_group
 from uttu.errors import UttuError
 from uttu.frontier.base import Frontier
 from uttu.model import Dead, Lease, Request
+from uttu.model.lease import DeadKind
 
 # Signals that the process causes itself. Any other signal may come from another process.
 _SELF_INFLICTED: Final = frozenset(
@@ -41,7 +42,6 @@ _SELF_INFLICTED: Final = frozenset(
         signal.SIGSYS,
     }
 )
-KIND: Final = "lost"
 # Exit codes of a process that a handler broke: it cancelled the crawl's task, or it closed the process's files.
 CANCELLED: Final = 71
 HARMED: Final = 72
@@ -180,7 +180,7 @@ def _make_dead(each: CrashedPage) -> Dead:
     lease = Lease(
         id=page.lease, fingerprint=page.fingerprint, lane=request.lane, request=request, attempt=1, wait=0, deadline=0
     )
-    return Dead(lease=lease, kind=KIND, reason=each.reason)
+    return Dead(lease=lease, kind=DeadKind.LOST, reason=each.reason)
 
 
 # Give up after _MOST_DEATHS unexplained deaths in a row, or after _MAX_CRASHED_PAGES deaths that pages are blamed for.

@@ -28,36 +28,15 @@ counted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Protocol, Unpack
 
 import msgspec
 
-from uttu.model import Counts, Lease, Outcome, Pace, Request
-
-Order = Literal["fifo", "lifo", "priority"]
-
-
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a frontier; the same for all workers of a crawl.
-
-    :param ahead: seconds. A lane that becomes due within this time may be leased early; ``Lease.wait`` says how long
-        the worker holds the request back. Without it every request would start one round trip late.
-    :param max_losses: a request is dead after this many leases that ended without an outcome, because it probably kills
-        its worker.
-    :param max_pages: stop leasing at this number of pages in the crawl; 0 means no limit.
-    :param max_items: stop leasing at this number of items in the crawl; 0 means no limit.
-    :param max_per_lane: admit at most this number of requests per host; 0 means no limit.
-    """
-
-    order: Order = "fifo"
-    pace: Pace = Pace(0.5, 1)
-    probe: bool = False
-    lease_seconds: float = 60.0
-    ahead: float = 0.2
-    max_losses: int = 8
-    max_pages: int = 0
-    max_items: int = 0
-    max_per_lane: int = 0
+from uttu.model import Counts, Lease, Outcome, Pace, Redirect, Request
+from uttu.model.crawl import Order as Order
+from uttu.model.crawl import Rules as Rules
+from uttu.model.facts import CrawlFacts, FactChanges
+from uttu.model.lease import RequestState
 
 
 class Frontier(Protocol):
@@ -195,11 +174,14 @@ class Memo(Protocol):
 class Ledger(Protocol):
     """Facts about the crawl as a whole, reports of its workers, and claims on roles."""
 
-    async def facts(self) -> dict[str, str]:
-        """Return all facts: spider, state, arguments …"""
+    async def facts(self) -> CrawlFacts:
+        """Return all facts: spider, state, arguments …
 
-    async def note(self, **facts: str) -> None:
-        """Set these facts and keep all others."""
+        :raises StoreError: also if a fact can't be decoded; see :mod:`uttu.model.facts`.
+        """
+
+    async def note(self, **changes: Unpack[FactChanges]) -> None:
+        """Set these facts, all at once, and keep all others."""
 
     async def report(self, worker: str, report: bytes) -> None:
         """Store the latest report of a worker, replacing the previous one."""
@@ -240,9 +222,9 @@ class SeedQueue(Protocol):
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """The history of one request. ``state`` is ``unknown`` if it was never admitted."""
+    """The history of one request."""
 
-    state: Literal["unknown", "pending", "delayed", "leased", "done", "dead"]
+    state: RequestState
     request: Request | None = None
     attempt: int = 0
     lane: str = ""
@@ -257,7 +239,9 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     items: int = 0
     kind: str = ""
     reason: str = ""
-    """Why it is dead or delayed, or why its lane is held."""
+    """Why it is dead or delayed, why its lane is held, or the note of a page that is done."""
+    redirect: Redirect | None = None
+    """Where the page redirected to, if it did."""
     detail: str = ""
     ahead: int = 0
     """How many requests are before it in its lane."""

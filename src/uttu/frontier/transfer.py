@@ -105,7 +105,10 @@ class ItemBatch(msgspec.Struct, frozen=True, tag="items"):
 
 
 class MovedDone(msgspec.Struct, frozen=True, kw_only=True):
-    """The history entry of a page that was done ``ago`` seconds ago."""
+    """The history entry of a page that was done ``ago`` seconds ago.
+
+    ``note`` is encoded: see :func:`uttu.model.lease.decode_note`.
+    """
 
     fingerprint: int
     ago: float
@@ -125,6 +128,7 @@ class HistoryBatch(msgspec.Struct, frozen=True, tag="history"):
 class FinalBatch(msgspec.Struct, frozen=True, kw_only=True, tag="rest"):
     """The small values and the counters. Always the last batch: it completes the crawl.
 
+    :param facts: the encoded facts (see :mod:`uttu.model.facts`), also those that this version does not know.
     :param memo: key → (value, seconds until it expires).
     :param cursors: sink → (position, state).
     :param items: the number of items ever stored, including removed ones.

@@ -1,4 +1,4 @@
-"""A crawl as a value: its name, its state, its counts, its limits and the settings that it takes.
+"""A crawl as a value: its name, its state, its counts, its rules and limits, and the settings that it takes.
 
 State changes, as they are written to the ledger:
 
@@ -21,6 +21,7 @@ from typing import Final, Literal, TypedDict
 import msgspec
 
 from uttu.errors import ConfigError
+from uttu.model.lease import Pace
 
 
 def is_crawl_name(crawl: str) -> bool:
@@ -59,11 +60,6 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
         return self.work == 0
 
 
-INTERRUPTED: Final = "interrupted"
-"""The reason of a crawl that a signal stops. Then pages in flight have no time limit, because the user can send a
-second signal; for any other reason they have a grace period."""
-
-
 class CrawlState(StrEnum):
     """The state of a crawl, as stored in the ledger. ``RUNNING`` without a living process means that it was killed."""
 
@@ -83,6 +79,74 @@ class CrawlState(StrEnum):
     def ended(self) -> bool:
         """Whether the same command starts a new crawl instead of resuming this one."""
         return self in (CrawlState.LIMITED, CrawlState.FINISHED)
+
+
+class ReasonKind(StrEnum):
+    """The reasons that decide what a process does. All others are ``OTHER``, with a text to show."""
+
+    OTHER = "other"
+    INTERRUPTED = "interrupted"
+    """A signal stops the crawl. Pages in flight have no time limit, because the user can send a second signal; for any
+    other reason they have a grace period."""
+    REVOKED = "revoked"
+    """The job that runs the crawl was revoked."""
+    MOVED = "moved"
+    """The crawl was moved to another frontier; the text is its address."""
+    MOVING = "moving"
+    """The crawl is being copied from another frontier, whose address is the text, and is not complete yet."""
+
+
+_SENTENCES: Final = {
+    ReasonKind.OTHER: "{}",
+    ReasonKind.INTERRUPTED: "interrupted",
+    ReasonKind.REVOKED: "revoked",
+    ReasonKind.MOVED: "moved to {}",
+    ReasonKind.MOVING: "being moved here from {}",
+}
+
+
+class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why a crawl is in its state. ``str(reason)`` is the text to show; empty if there is no reason."""
+
+    text: str = ""
+    kind: ReasonKind = ReasonKind.OTHER
+
+    def __str__(self) -> str:
+        return _SENTENCES[self.kind].format(self.text)
+
+    def __bool__(self) -> bool:
+        return bool(self.text) or self.kind is not ReasonKind.OTHER
+
+
+NO_REASON: Final = Reason()
+INTERRUPTED: Final = Reason(kind=ReasonKind.INTERRUPTED)
+REVOKED: Final = Reason(kind=ReasonKind.REVOKED)
+
+
+Order = Literal["fifo", "lifo", "priority"]
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a frontier; the same for all workers of a crawl.
+
+    :param ahead: seconds. A lane that becomes due within this time may be leased early; ``Lease.wait`` says how long
+        the worker holds the request back. Without it every request would start one round trip late.
+    :param max_losses: a request is dead after this many leases that ended without an outcome, because it probably kills
+        its worker.
+    :param max_pages: stop leasing at this number of pages in the crawl; 0 means no limit.
+    :param max_items: stop leasing at this number of items in the crawl; 0 means no limit.
+    :param max_per_lane: admit at most this number of requests per host; 0 means no limit.
+    """
+
+    order: Order = "fifo"
+    pace: Pace = Pace(0.5, 1)
+    probe: bool = False
+    lease_seconds: float = 60.0
+    ahead: float = 0.2
+    max_losses: int = 8
+    max_pages: int = 0
+    max_items: int = 0
+    max_per_lane: int = 0
 
 
 class CrawlLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,10 +1,50 @@
-"""Temporary ownership of a request, and the three ways it ends."""
+"""The states of a request; temporary ownership of it, and the three ways that ends."""
 
 from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Final
 
 import msgspec
 
 from uttu.model.request import Request
+
+
+class RequestState(StrEnum):
+    """The state of a request in the frontier."""
+
+    UNKNOWN = "unknown"
+    """It was never admitted."""
+    PENDING = "pending"
+    """Ready in its lane."""
+    DELAYED = "delayed"
+    """Waiting for a retry."""
+    LEASED = "leased"
+    """Owned by a worker."""
+    DONE = "done"
+    DEAD = "dead"
+
+
+class DeadKind(StrEnum):
+    """The kinds of dead letters that the engine and the stores give. Fetchers and their errors add more."""
+
+    HTTP = "http"
+    """The host answered with an error status."""
+    ROBOTS = "robots"
+    """The site's robots.txt forbids it."""
+    SCOPE = "scope"
+    """The host is private."""
+    REDIRECT = "redirect"
+    MIDDLEWARE = "middleware"
+    SPIDER = "spider"
+    """The spider yielded a request or an item that can't be used."""
+    HANDLER = "handler"
+    """The handler failed, or its output can't be stored."""
+    INTERNAL = "internal"
+    """Uttu failed."""
+    LOST = "lost"
+    """Its workers died while they had it."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -43,10 +83,17 @@ class _Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pace: Pace | None = None
 
 
+class Redirect(msgspec.Struct, frozen=True, omit_defaults=True, rename={"target": "redirected_to"}):
+    """The URL that a page redirected to. If it is not fetched, ``refused`` says why."""
+
+    target: str
+    refused: str = ""
+
+
 class Done(_Outcome, frozen=True, kw_only=True, gc=False):
     """Handled. ``children`` and ``items`` (JSON documents) are stored in the same transaction.
 
-    ``note`` is shown by ``uttu why``.
+    ``note`` is text that ``uttu why`` shows. A page that redirected has a ``redirect`` instead of a note.
     """
 
     children: tuple[Request, ...] = ()
@@ -54,6 +101,7 @@ class Done(_Outcome, frozen=True, kw_only=True, gc=False):
     status: int = 0
     size: int = 0
     note: str = ""
+    redirect: Redirect | None = None
 
 
 class Retry(_Outcome, frozen=True, kw_only=True, gc=False):
@@ -67,9 +115,9 @@ class Retry(_Outcome, frozen=True, kw_only=True, gc=False):
 class Dead(_Outcome, frozen=True, kw_only=True, gc=False):
     """Given up. Kept as a dead letter, which the operator can inspect and retry.
 
-    ``kind`` is one word for counting (``http``, ``dns``, ``timeout``, ``robots``, ``handler`` …), ``reason`` is one
-    line, ``detail`` a traceback if there is one. The ``children`` and ``items`` that an ``on_error`` handler yielded
-    are stored in the same transaction.
+    ``kind`` is one word for counting: a :class:`DeadKind`, or the kind of a :class:`~uttu.errors.FetchError` (``dns``,
+    ``timeout`` …). ``reason`` is one line, ``detail`` a traceback if there is one. The ``children`` and ``items`` that
+    an ``on_error`` handler yielded are stored in the same transaction.
     """
 
     kind: str
@@ -81,3 +129,22 @@ class Dead(_Outcome, frozen=True, kw_only=True, gc=False):
 
 
 Outcome = Done | Retry | Dead
+
+
+def encode_redirect(redirect: Redirect) -> str:
+    """Return a redirect as the frontier stores it, in the place of the note."""
+    return msgspec.json.encode(redirect).decode()
+
+
+def decode_note(stored: str) -> tuple[str, Redirect | None]:
+    """Return the note and the redirect of a page from what the frontier stores."""
+    if stored.startswith(_REDIRECT):
+        return "", msgspec.json.decode(stored, type=Redirect)
+    # The version before stored a sentence.
+    if former := _former_redirect(stored):
+        return "", Redirect(former[1], former[2] or "")
+    return stored, None
+
+
+_REDIRECT: Final = '{"redirected_to":'
+_former_redirect: Final = re.compile(r"redirected to (\S+?)(?:, which is not fetched: (.*))?", re.DOTALL).fullmatch

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -17,21 +17,20 @@ from uttu import settings
 from uttu.clients.addresses import mask_password
 from uttu.errors import BusError, ConfigError, UttuError
 from uttu.frontier.catalog import CrawlCatalog
-from uttu.model.crawl import CrawlState
+from uttu.model.crawl import NO_REASON, CrawlState, Reason, ReasonKind
 from uttu.operations import Report, format_count
 from uttu.operations.crawls import (
-    CUT_SHORT,
+    BrokenState,
     CrawlStatus,
     connect_configured_frontier,
     find_crawl,
     open_store,
     read_status,
 )
-from uttu.runtime.crawl import MOVED, MOVING
 from uttu.runtime.messaging import announce_control
 from uttu.runtime.registry import connect_bus
 
-BY_OPERATOR = "stopped by the operator"
+BY_OPERATOR = Reason("stopped by the operator")
 _ANNOUNCE_SECONDS: Final = 3.0
 
 
@@ -40,7 +39,7 @@ class ControlDecision(msgspec.Struct, frozen=True):
 
     said: str
     state: CrawlState | None = None
-    reason: str = ""
+    reason: Reason = NO_REASON
 
 
 async def change_state(
@@ -67,8 +66,7 @@ async def change_state(
 
 async def _announce(standing: CrawlStatus, action: str, report: Report) -> None:
     """Let the workers look at once, if there is a bus to tell them on; without it they look every second."""
-    flags: dict[str, Any] = msgspec.json.decode(standing.facts.get("flags", "{}"))
-    url = settings.load_bus() or str(flags.get("bus", ""))
+    url = settings.load_bus() or str(standing.facts.flags.get("bus", ""))
     if not url:
         return
     try:
@@ -92,9 +90,9 @@ def check_not_moved(standing: CrawlStatus) -> None:
 
     :raises UttuError: the crawl was moved to another frontier, or its copy is not complete.
     """
-    if standing.reason.startswith(MOVED):
+    if standing.reason.kind is ReasonKind.MOVED:
         raise UttuError(f"crawl {standing.name!r} was {standing.reason}: give that as --frontier")
-    if standing.reason.startswith(MOVING):
+    if standing.reason.kind is ReasonKind.MOVING:
         raise UttuError(f"crawl {standing.name!r} is {standing.reason}; if that was cut short, move it again")
 
 
@@ -106,7 +104,7 @@ def pause(standing: CrawlStatus) -> ControlDecision:
         raise UttuError(f"crawl {name!r} does not run, so it can't be paused: it is {_describe_state(standing)}")
     said = f"{name} is paused: its workers finish what is in flight and wait, with {_describe_work(standing)}"
     return ControlDecision(
-        f"{said}. Go on with: {standing.words('resume', name)}", CrawlState.PAUSED, "paused by the operator"
+        f"{said}. Go on with: {standing.words('resume', name)}", CrawlState.PAUSED, Reason("paused by the operator")
     )
 
 
@@ -132,7 +130,7 @@ def stop(standing: CrawlStatus) -> ControlDecision:
     if standing.alive and standing.state in (CrawlState.RUNNING, CrawlState.PAUSED):
         said = f"{name} stops: its workers finish what is in flight, {_describe_work(standing)} stay"
         return ControlDecision(f"{said}. {then}", CrawlState.STOPPING, BY_OPERATOR)
-    if standing.state in (CUT_SHORT, CrawlState.PAUSED):
+    if standing.state in (BrokenState.CUT_SHORT, CrawlState.PAUSED):
         # Written although nobody works on it: a worker that could not reach the store may come back.
         return ControlDecision(f"{name} is stopped; nobody worked on it. {then}", CrawlState.STOPPED, BY_OPERATOR)
     raise UttuError(f"crawl {name!r} does not run, so it can't be stopped: it is {_describe_state(standing)}")

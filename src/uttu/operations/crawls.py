@@ -15,6 +15,7 @@ import shlex
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
+from enum import StrEnum
 from pathlib import Path
 
 import msgspec
@@ -26,29 +27,37 @@ from uttu.errors import StoreError
 from uttu.frontier.base import LaneState, Rules
 from uttu.frontier.catalog import CrawlCatalog, CrawlStore
 from uttu.model import Counts
-from uttu.model.crawl import CrawlState
+from uttu.model.crawl import NO_REASON, CrawlState, Reason
+from uttu.model.facts import CrawlFacts
 from uttu.runtime.registry import open_frontier
-from uttu.runtime.spec import derive_crawl_name, read_withheld
+from uttu.runtime.spec import derive_crawl_name
 from uttu.settings import DATA_FOLDER
 from uttu.spider import Spider
 
-CUT_SHORT = "cut short"
-UNREADABLE = "unreadable"
 # A worker whose last report is older than this does not count as working.
 WORKER_TIMEOUT_SECONDS = 5.0
 
 
+class BrokenState(StrEnum):
+    """A state that no process writes to the ledger, but that an observer finds."""
+
+    CUT_SHORT = "cut short"
+    """The ledger says that the crawl runs, but no process is alive."""
+    UNREADABLE = "unreadable"
+    """The store can't be read; the reason says why."""
+
+
 class CrawlStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The status of a crawl. ``state`` is a value of :class:`CrawlState`, ``CUT_SHORT`` or ``UNREADABLE``."""
+    """The status of a crawl."""
 
     name: str
-    state: str
-    reason: str = ""
+    state: CrawlState | BrokenState
+    reason: Reason = NO_REASON
     supervised: bool = False
     alive: bool = False
     """Whether a supervisor runs it or, on a shared frontier, workers report."""
     counts: Counts = Counts()
-    facts: dict[str, str] = {}
+    facts: CrawlFacts = CrawlFacts()
     workers: dict[str, tuple[float, WorkerReport]] = {}
     """The last report of each worker, and its age in seconds."""
     feed: int = 0
@@ -120,33 +129,32 @@ async def read_status(catalog: CrawlCatalog, name: str, store: CrawlStore) -> Cr
     }
     youngest = min((age for age, _ in workers.values()), default=None)
     alive = supervised or (catalog.shared and youngest is not None and youngest < WORKER_TIMEOUT_SECONDS)
-    state = facts.get("state", CrawlState.RUNNING)
-    if state in (CrawlState.RUNNING, CrawlState.STOPPING) and not alive:
-        state = CUT_SHORT
+    state = facts.state or CrawlState.RUNNING
+    cut_short = state in (CrawlState.RUNNING, CrawlState.STOPPING) and not alive
     return CrawlStatus(
         name=name,
-        state=state,
-        reason=facts.get("reason", "") if state != CUT_SHORT else "",
+        state=BrokenState.CUT_SHORT if cut_short else state,
+        reason=NO_REASON if cut_short else facts.reason,
         supervised=supervised,
         alive=alive,
         counts=counts,
         facts=facts,
         workers=workers,
         feed=await store.feed.length() if store.feed else 0,
-        active=float(facts.get("began", 0)) if youngest is None else time.time() - youngest,
+        active=facts.began if youngest is None else time.time() - youngest,
         frontier=frontier_option(catalog),
     )
 
 
 async def list_crawls(catalog: CrawlCatalog) -> list[CrawlStatus]:
-    """All crawls, the most recently active first. One that can't be read has the state ``UNREADABLE``."""
+    """All crawls, the most recently active first. One that can't be read has the state ``BrokenState.UNREADABLE``."""
     found = []
     for name in await catalog.names():
         try:
             async with open_store(catalog, name) as store:
                 found.append(await read_status(catalog, name, store))
         except StoreError as error:
-            found.append(CrawlStatus(name=name, state=UNREADABLE, reason=str(error)))
+            found.append(CrawlStatus(name=name, state=BrokenState.UNREADABLE, reason=Reason(str(error))))
     return sorted(found, key=lambda each: -each.active)
 
 
@@ -159,7 +167,7 @@ async def find_crawl(catalog: CrawlCatalog, name: str = "") -> tuple[str, str]:
 
 
 def _pick(catalog: CrawlCatalog, found: list[CrawlStatus], name: str) -> tuple[str, str]:
-    found = [each for each in found if each.state != UNREADABLE]
+    found = [each for each in found if each.state is not BrokenState.UNREADABLE]
     where = describe_frontier(catalog)
     if not found:
         none = "none was started in this folder" if where == "here" else "none was started there"
@@ -178,7 +186,7 @@ def _pick(catalog: CrawlCatalog, found: list[CrawlStatus], name: str) -> tuple[s
 
 
 def _is_crawl_of(catalog: CrawlCatalog, standing: CrawlStatus, file: Path) -> bool:
-    known = Path(standing.facts.get("file", ""))
+    known = Path(standing.facts.file)
     # On another machine the file may have another path, so the name is enough on a shared frontier.
     return known == file.resolve() or (catalog.shared and file.suffix == ".py" and known.name == file.name)
 
@@ -206,24 +214,22 @@ def _frontier_words(frontier: str) -> list[str]:
     return ["--frontier", frontier] if frontier else []
 
 
-def build_crawl_command(name: str, facts: dict[str, str], frontier: str = "") -> list[str]:
+def build_crawl_command(name: str, facts: CrawlFacts, frontier: str = "") -> list[str]:
     """The words of the command that continues a crawl."""
-    file = Path(facts.get("file", "FILE"))
+    file = Path(facts.file or "FILE")
     with contextlib.suppress(ValueError):
         file = file.relative_to(Path.cwd())
-    arguments = msgspec.json.decode(facts.get("arguments", "{}"), type=dict[str, str])
     words = ["uttu", "crawl", str(file)]
-    for key, value in arguments.items():
+    for key, value in facts.arguments.items():
         words += ["-a", f"{key}={value}"]
-    for key, value in msgspec.json.decode(facts.get("flags", "{}")).items():
+    for key, value in facts.flags.items():
         words += ["-s", f"{key}={value}"]
-    for key, by_flag in read_withheld(facts).items():
+    for key, by_flag in facts.withheld.items():
         words += ["-s", f"{key}=***"] if by_flag else []
-    for output in msgspec.json.decode(facts.get("outputs", "[]"), type=list[str]):
+    for output in facts.outputs:
         words += ["-o", output]
     words += _frontier_words(frontier)
-    spider = facts.get("spider", name)
-    if name != derive_crawl_name(Spider(spider), arguments):
+    if name != derive_crawl_name(Spider(facts.spider or name), facts.arguments):
         words += ["--crawl", name]
     return words
 

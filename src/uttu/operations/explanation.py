@@ -6,7 +6,6 @@ of scope or look like traps, and storing each would cost more than the crawl. So
 
 from __future__ import annotations
 
-import re
 from datetime import date
 from pathlib import Path
 
@@ -15,17 +14,18 @@ import msgspec
 from uttu.errors import UttuError
 from uttu.frontier.base import LaneState, Trace
 from uttu.frontier.catalog import CrawlStore
+from uttu.model.facts import CrawlFacts
+from uttu.model.lease import RequestState
 from uttu.model.url import fingerprint, host_of, origin_of
 from uttu.operations.crawls import CrawlStatus
 from uttu.policy import robots
-from uttu.policy.scope import PRIVATE
+from uttu.policy.scope import OutOfScope
 from uttu.policy.traps import Traps
 from uttu.runtime import factory
 from uttu.settings import Settings, load_settings
 from uttu.spider.loader import load_spider
 
 _MOST_LANES = 100_000
-_redirected = re.compile(r"redirected to (\S+?)(?:, which is not fetched: (.*))?").fullmatch
 
 
 class UrlExplanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,8 +41,8 @@ class UrlExplanation(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def target(self) -> str:
         """The URL it redirected to; empty if it did not, or if the target was refused."""
-        found = _redirected(self.trace.reason) if self.trace.state == "done" else None
-        return found[1] if found and not found[2] else ""
+        redirect = self.trace.redirect
+        return redirect.target if redirect is not None and not redirect.refused else ""
 
 
 async def explain_url(store: CrawlStore, standing: CrawlStatus, url: str) -> list[UrlExplanation]:
@@ -53,10 +53,10 @@ async def explain_url(store: CrawlStore, standing: CrawlStatus, url: str) -> lis
         # A redirect back to a page of the same chain is a separate request with a salt; see uttu.policy.redirect.
         salt = f"redirect {len(came_by)}" if url in came_by else ""
         trace = await store.inspector.trace(fingerprint(url, salt=salt))
-        if trace.state == "unknown":
+        if trace.state is RequestState.UNKNOWN:
             found.append(await _explain_unknown(store, standing, url, trace))
             break
-        lane = await _find_lane(store, trace.lane) if trace.state == "pending" else None
+        lane = await _find_lane(store, trace.lane) if trace.state is RequestState.PENDING else None
         found.append(UrlExplanation(url=url, trace=trace, lane=lane))
         came_by.append(url)
         url = found[-1].target if len(came_by) < 100 else ""
@@ -69,7 +69,7 @@ async def _find_lane(store: CrawlStore, name: str) -> LaneState | None:
 
 async def _explain_unknown(store: CrawlStore, standing: CrawlStatus, url: str, trace: Trace) -> UrlExplanation:
     traces = {each: await store.inspector.trace(fingerprint(each)) for each in _spellings(url)}
-    known_as = tuple(each for each, trace in traces.items() if trace.state != "unknown")
+    known_as = tuple(each for each, trace in traces.items() if trace.state is not RequestState.UNKNOWN)
     return UrlExplanation(
         url=url, trace=trace, guesses=tuple(await _guess_reasons(store, standing, url)), known_as=known_as
     )
@@ -77,11 +77,13 @@ async def _explain_unknown(store: CrawlStore, standing: CrawlStatus, url: str, t
 
 async def _guess_reasons(store: CrawlStore, standing: CrawlStatus, url: str) -> list[str]:
     settings, found = _read_settings(standing.facts)
-    scope = factory.create_scope(settings, frozenset(standing.facts.get("start_hosts", "").split()))
+    scope = factory.create_scope(settings, standing.facts.start_hosts)
     refused = scope.refuse(url, 0)
     if refused:
-        of = f" ({', '.join(settings.domains)})" if "domains" in refused else ""
-        if refused == PRIVATE:
+        of = ""
+        if refused is OutOfScope.DOMAINS:
+            of = f" ({', '.join(settings.domains)})"
+        elif refused is OutOfScope.PRIVATE:
             of = ", where only pages of the same host may lead"
         return [f"out of scope: {refused}{of}", *found]
     if trap := Traps(date.today()).refuse(url):
@@ -106,16 +108,15 @@ async def _is_allowed(store: CrawlStore, settings: Settings, url: str) -> bool:
     return stored is None or robots.load(stored).allowed(url, settings.user_agent)
 
 
-def _read_settings(facts: dict[str, str]) -> tuple[Settings, list[str]]:
+def _read_settings(facts: CrawlFacts) -> tuple[Settings, list[str]]:
     """The crawl's settings as far as they can be loaded, and messages about what could not be loaded."""
-    flags = msgspec.json.decode(facts.get("flags", "{}"))
     try:
-        spider = load_spider(Path(facts.get("file", "")), facts.get("spider", ""))
-        return load_settings(spider.settings, flags), []
+        spider = load_spider(Path(facts.file), facts.spider)
+        return load_settings(spider.settings, facts.flags), []
     except UttuError as error:
         first = str(error).splitlines()[0].rstrip(":")
         try:
-            return load_settings({}, flags), [f"the spider's own settings are not known now: {first}"]
+            return load_settings({}, facts.flags), [f"the spider's own settings are not known now: {first}"]
         except UttuError:
             return Settings(), [f"the crawl's settings are not known now: {first}"]
 

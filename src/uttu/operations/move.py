@@ -25,11 +25,12 @@ from uttu.errors import StoreError, UsageError, UttuError
 from uttu.frontier.catalog import CrawlCatalog, CrawlStore
 from uttu.frontier.transfer import FinalBatch, TransferBatch
 from uttu.model import Counts
-from uttu.model.crawl import CrawlState
+from uttu.model.crawl import CrawlState, Reason, ReasonKind, Rules
+from uttu.model.facts import encode_facts
 from uttu.operations import format_count
 from uttu.operations.crawls import (
-    UNREADABLE,
     WORKER_TIMEOUT_SECONDS,
+    BrokenState,
     CrawlStatus,
     connect_frontier,
     describe_frontier,
@@ -38,7 +39,6 @@ from uttu.operations.crawls import (
     open_store,
     read_status,
 )
-from uttu.runtime.crawl import MOVED, MOVING, read_rules
 from uttu.settings import DATA_FOLDER, SETTINGS_FILE
 
 _POLL_SECONDS = 0.5
@@ -53,12 +53,12 @@ async def move_crawl(source: str, target: str, crawl: str, *, replace: bool) -> 
     async with connect_frontier(parse_frontier(source)) as here, connect_frontier(parse_frontier(target)) as there:
         name = await _resolve_crawl(here, crawl)
         standing = await _wait_until_idle(here, name)
-        there_reason = await _read_reason(there, name)
-        if standing.reason.startswith(MOVED) and not (there_reason or "").startswith(MOVING):
+        other = await _read_reason(there, name)
+        if standing.reason.kind is ReasonKind.MOVED and (other is None or other.kind is not ReasonKind.MOVING):
             raise UttuError(f"crawl {name!r} was {standing.reason} already")
-        if there_reason is not None and not replace and not there_reason.startswith((MOVED, MOVING)):
+        if other is not None and not replace and other.kind not in (ReasonKind.MOVED, ReasonKind.MOVING):
             raise UttuError(f"there is a crawl {name!r} {describe_frontier(there)} already; --replace forgets it")
-        if there_reason is not None:
+        if other is not None:
             await _wait_until_idle(there, name)
         async with here.supervise(name), there.supervise(name):
             return await _move(here, there, standing)
@@ -76,8 +76,8 @@ def parse_frontier(place: str) -> str:
 async def _resolve_crawl(catalog: CrawlCatalog, crawl: str) -> str:
     if crawl:
         return (await find_crawl(catalog, crawl))[0]
-    found = [each for each in await list_crawls(catalog) if each.state != UNREADABLE]
-    staying = [each.name for each in found if not each.reason.startswith(MOVED)]
+    found = [each for each in await list_crawls(catalog) if each.state is not BrokenState.UNREADABLE]
+    staying = [each.name for each in found if each.reason.kind is not ReasonKind.MOVED]
     if len(staying) > 1:
         raise UttuError(
             f"there are several crawls {describe_frontier(catalog)}: say which with --crawl: {', '.join(staying)}"
@@ -101,28 +101,28 @@ async def _wait_until_idle(catalog: CrawlCatalog, name: str) -> CrawlStatus:
     raise UttuError(f"workers are at crawl {name!r}; stop it first: {standing.words('stop', name)}")
 
 
-async def _read_reason(catalog: CrawlCatalog, name: str) -> str | None:
+async def _read_reason(catalog: CrawlCatalog, name: str) -> Reason | None:
     """The reason in the ledger of a crawl; None if the crawl does not exist."""
     if name not in await catalog.names():
         return None
     async with open_store(catalog, name) as store:
-        return (await store.ledger.facts()).get("reason", "")
+        return (await store.ledger.facts()).reason
 
 
 async def _move(here: CrawlCatalog, there: CrawlCatalog, standing: CrawlStatus) -> str:
-    name, rules = standing.name, read_rules(standing.facts)
+    name, rules = standing.name, standing.facts.rules or Rules()
     async with contextlib.AsyncExitStack() as stack:
         old = await here.open(name, rules)
         stack.push_async_callback(old.frontier.close)
-        ended = standing.state in (CrawlState.FINISHED, CrawlState.LIMITED)
-        if not ended:
+        ended = standing.facts.state if standing.state in (CrawlState.FINISHED, CrawlState.LIMITED) else None
+        if ended is None:
             # Workers may join a crawl that counts as running.
-            await old.ledger.note(state=CrawlState.STOPPED, reason="a move was begun")
+            await old.ledger.note(state=CrawlState.STOPPED, reason=Reason("a move was begun"))
         counts = await _check_no_leases(old)
         try:
             new = await there.create(name, rules)
             stack.push_async_callback(new.frontier.close)
-            await _copy(old, new, counts, f"{MOVING}{_describe_place(here)}")
+            await _copy(old, new, counts, Reason(_describe_place(here), ReasonKind.MOVING))
             if (found := await new.frontier.counts()) != counts:
                 raise StoreError(
                     f"{_describe_place(there)} took in {found} instead of {counts}; "
@@ -133,14 +133,14 @@ async def _move(here: CrawlCatalog, there: CrawlCatalog, standing: CrawlStatus) 
             await stack.aclose()
             await there.restore(name)
             raise
-        await old.ledger.note(state=CrawlState.STOPPED, reason=f"{MOVED}{_describe_place(there)}")
-        state, reason = (
-            (standing.state, standing.reason) if ended else (CrawlState.STOPPED, f"moved from {_describe_place(here)}")
-        )
+        await old.ledger.note(state=CrawlState.STOPPED, reason=Reason(_describe_place(there), ReasonKind.MOVED))
+        state, reason = CrawlState.STOPPED, Reason(f"moved from {_describe_place(here)}")
+        if ended is not None:
+            state, reason = ended, standing.reason
         await new.ledger.note(state=state, reason=reason)
         moved = await read_status(there, name, new)
     left, made = format_count(counts.work, "page"), format_count(counts.items, "item")
-    said = f"{name} is {MOVED}{_describe_place(there)}, with {left} to do and {made}"
+    said = f"{name} is moved to {_describe_place(there)}, with {left} to do and {made}"
     if state == CrawlState.FINISHED:
         return said
     # Without --resume, a crawl that ended at a limit would start from the beginning.
@@ -162,13 +162,13 @@ async def _check_no_leases(store: CrawlStore) -> Counts:
     return counts
 
 
-async def _copy(old: CrawlStore, new: CrawlStore, counts: Counts, reason: str) -> None:
+async def _copy(old: CrawlStore, new: CrawlStore, counts: Counts, reason: Reason) -> None:
     """Copy all batches. ``reason`` marks the copy as incomplete until the caller notes its final state."""
     await new.ledger.note(state=CrawlState.STOPPED, reason=reason)
     async for batch in _with_progress(old.transfer.dump(), counts):
         if isinstance(batch, FinalBatch):
-            facts = batch.facts | {"state": CrawlState.STOPPED, "reason": reason}
-            batch = msgspec.structs.replace(batch, facts=facts)
+            mark = encode_facts({"state": CrawlState.STOPPED, "reason": reason})
+            batch = msgspec.structs.replace(batch, facts=batch.facts | mark)
         await new.transfer.fill(batch)
 
 

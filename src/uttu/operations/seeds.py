@@ -14,13 +14,12 @@ from uttu.engine.seeds import parse_request
 from uttu.errors import UttuError
 from uttu.fetch.resolver import check_proxy
 from uttu.model import Request
-from uttu.model.crawl import CrawlState
+from uttu.model.crawl import CrawlState, Rules
 from uttu.operations import Report
 from uttu.operations.control import check_not_moved, resolve_crawl
 from uttu.operations.crawls import CrawlStatus, connect_configured_frontier, open_store, read_status
 from uttu.operations.fetch import parse_web_url
 from uttu.operations.lines import describe_source, open_source, read_lines
-from uttu.runtime.crawl import read_rules
 
 
 class PushResult(msgspec.Struct):
@@ -48,7 +47,7 @@ async def push_seeds(
         pushed = PushResult(name, _describe_next(standing))
         source = stack.enter_context(open_source(file)) if file else None
         # Open it with the crawl's own rules, which set the order of requests and the pace of new hosts.
-        store = await catalog.open(name, read_rules(standing.facts))
+        store = await catalog.open(name, standing.facts.rules or Rules())
         stack.push_async_callback(store.frontier.close)
 
         async def put(requests: list[Request]) -> None:

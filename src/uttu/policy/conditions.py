@@ -10,6 +10,7 @@ import msgspec
 
 from uttu.errors import UsageError
 from uttu.model import Counts
+from uttu.model.lease import DeadKind
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -36,7 +37,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 def collect_metrics(counts: Counts, dead_kinds: dict[str, int]) -> dict[str, float]:
     """The metrics that conditions can use. Pages that robots.txt forbids do not count as errors."""
-    errors = counts.dead - dead_kinds.get("robots", 0)
+    errors = counts.dead - dead_kinds.get(DeadKind.ROBOTS, 0)
     ended = counts.done + errors
     return {
         "pages": counts.done,

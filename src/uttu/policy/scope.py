@@ -15,6 +15,7 @@ Names are judged by their spelling here. The addresses that a name resolves to m
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
@@ -23,8 +24,18 @@ from uttu.model.url import canonical, host_of, hostname_of
 MAX_ORIGINS: Final = 50_000
 """The most cached verdicts. When the cache is full it is cleared, which costs a few µs per origin once."""
 
-PRIVATE: Final = "a private address"
-"""The only verdict that depends on the page which has the link."""
+
+class OutOfScope(StrEnum):
+    """The reasons to refuse every URL of an origin."""
+
+    NOT_WEB = "not an http or https URL"
+    DOMAINS = "outside the allowed domains"
+    PRIVATE = "a private address"
+    """The only one that depends on the page which has the link."""
+
+
+# A global name is read faster than a member of an enum, and it is read for each link.
+PRIVATE: Final = OutOfScope.PRIVATE
 
 PRIVATE_SUFFIXES: Final = frozenset(
     {"localhost", "localdomain", "local", "internal", "intranet", "lan", "home", "corp", "home.arpa"}
@@ -60,14 +71,17 @@ class Scope:
         self._private = private
         self._max_depth = max_depth or float("inf")
         self._max_length = max_url_length or float("inf")
-        self._verdicts: dict[str, str | None] = {}
+        self._verdicts: dict[str, OutOfScope | None] = {}
 
     def is_too_deep(self, depth: int) -> bool:
         """Whether a request this many links away from the start is too deep."""
         return depth > self._max_depth
 
     def refuse(self, url: str, depth: int, source: str = "") -> str | None:
-        """The reason why a link on a page of the host ``source`` is out of scope; None if it is in scope."""
+        """The reason why a link on a page of the host ``source`` is out of scope; None if it is in scope.
+
+        If it holds for the whole origin, it is a member of :class:`OutOfScope`.
+        """
         if depth > self._max_depth:
             return f"deeper than {self._max_depth} links"
         if len(url) > self._max_length:
@@ -81,23 +95,23 @@ class Scope:
             verdict = self._keep(origin)
         return None if verdict is PRIVATE and source and host_of(canonical(origin)) == source else verdict
 
-    def _keep(self, origin: str) -> str | None:
+    def _keep(self, origin: str) -> OutOfScope | None:
         if len(self._verdicts) >= MAX_ORIGINS:
             self._verdicts.clear()
         verdict = self._verdicts[origin] = self._judge(origin)
         return verdict
 
-    def _judge(self, origin: str) -> str | None:
+    def _judge(self, origin: str) -> OutOfScope | None:
         # Parsed again, so that a URL that is not canonical can't bypass the checks.
         try:
             url = canonical(origin)
         except ValueError:
-            return "not an http or https URL"
+            return OutOfScope.NOT_WEB
         host, hostname = host_of(url), hostname_of(url)
         if self._domains and not self._in_domains(host, hostname):
-            return "outside the allowed domains"
+            return OutOfScope.DOMAINS
         if not self._private and host not in self._start_hosts and is_private_host(hostname):
-            return PRIVATE
+            return OutOfScope.PRIVATE
         return None
 
     def _in_domains(self, host: str, hostname: str) -> bool:

@@ -36,7 +36,8 @@ from uttu.fetch.base import Fetcher
 from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlCatalog, CrawlStore
 from uttu.model import Counts, Pace, Request
-from uttu.model.crawl import CrawlState
+from uttu.model.crawl import CrawlState, Reason, ReasonKind
+from uttu.model.facts import CrawlFacts
 from uttu.model.url import host_of
 from uttu.runtime import factory, outputs
 from uttu.runtime.messaging import CrawlMessaging, connect_messaging
@@ -48,10 +49,6 @@ from uttu.spider import Spider
 
 T = TypeVar("T")
 
-# Prefix of the reason of a crawl that was moved to another frontier.
-MOVED = "moved to "
-# Prefix of the reason of a crawl whose copy is not complete yet.
-MOVING = "being moved here from "
 # Start requests are put in batches of _SEED_BATCH, or after _SEED_SECONDS. The first batch determines the start hosts.
 _SEED_BATCH, _SEED_SECONDS = 1000, 0.5
 _log = logging.getLogger("uttu.crawl")
@@ -67,8 +64,8 @@ class OpenedCrawl(msgspec.Struct, frozen=True):
     """How the crawl that this one replaces ended; or, if an ended crawl is resumed, how that one ended."""
     created: bool = False
     """Whether the store was created just now."""
-    facts: dict[str, str] = {}
-    """The ledger of the last run with this name."""
+    facts: CrawlFacts = CrawlFacts()
+    """The facts of the last run with this name."""
 
 
 async def open_crawl(catalog: CrawlCatalog, name: str, settings: Settings, *, fresh: bool, resume: bool) -> OpenedCrawl:
@@ -80,33 +77,36 @@ async def open_crawl(catalog: CrawlCatalog, name: str, settings: Settings, *, fr
     :raises UttuError: the crawl was moved to another frontier, or start URLs taken from its feed would be lost.
     """
     former = ""
-    facts: dict[str, str] = {}
+    facts = CrawlFacts()
     there = name in await catalog.names()
     if there and fresh:
         # Ignore errors: a crawl that can't be opened may be the reason to start again.
         with contextlib.suppress(StoreError):
             store = await catalog.open(name, settings.rules)
-            facts = await store.ledger.facts()
-            await store.ledger.note(state=CrawlState.STOPPED, reason="started again")
-            await store.frontier.close()
+            try:
+                await store.ledger.note(state=CrawlState.STOPPED, reason=Reason("started again"))
+                facts = await store.ledger.facts()
+            finally:
+                await store.frontier.close()
     elif there:
         store = await catalog.open(name, settings.rules)
-        facts, counts = await store.ledger.facts(), await store.frontier.counts()
-        state, reason = CrawlState(facts.get("state", CrawlState.RUNNING)), facts.get("reason", "")
-        if reason.startswith(MOVED):
-            await store.frontier.close()
-            raise UttuError(f"crawl {name!r} was {reason}: go on with it there, or start again here with --fresh")
-        if reason.startswith(MOVING):
-            await store.frontier.close()
-            raise UttuError(f"crawl {name!r} is {reason}; if that was cut short, move it again, or start with --fresh")
-        # The crawl ended without its supervisor, so its outputs must still be completed.
-        unattended = facts.get("unattended") == "yes"
-        former = state.value if state is CrawlState.FINISHED else reason or state.value
-        if not state.ended or unattended or resume:
-            await _update_pace(store, facts.get("pace", ""), settings.rules)
-            ended = former if state.ended and not unattended else ""
-            return OpenedCrawl(store, facts.get("state") is not None, counts, ended, facts=facts)
-        await store.frontier.close()
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(store.frontier.close)
+            facts, counts = await store.ledger.facts(), await store.frontier.counts()
+            state, reason = facts.state or CrawlState.RUNNING, facts.reason
+            if reason.kind is ReasonKind.MOVED:
+                raise UttuError(f"crawl {name!r} was {reason}: go on with it there, or start again here with --fresh")
+            if reason.kind is ReasonKind.MOVING:
+                raise UttuError(
+                    f"crawl {name!r} is {reason}; if that was cut short, move it again, or start with --fresh"
+                )
+            former = state.value if state is CrawlState.FINISHED else str(reason) or state.value
+            # If it ended without its supervisor, its outputs must still be completed.
+            if not state.ended or facts.unattended or resume:
+                await _update_pace(store, facts.pace, settings.rules)
+                ended = former if state.ended and not facts.unattended else ""
+                stack.pop_all()
+                return OpenedCrawl(store, facts.state is not None, counts, ended, facts=facts)
         if settings.feed and counts.work:
             # Messages taken from the feed are acknowledged, so their pages would be lost.
             raise UttuError(
@@ -114,27 +114,15 @@ async def open_crawl(catalog: CrawlCatalog, name: str, settings: Settings, *, fr
                 "any more: go on with --resume and a higher limit, or drop them with --fresh"
             )
     store = await catalog.create(name, settings.rules)
-    await _update_pace(store, "", settings.rules)
+    await _update_pace(store, None, settings.rules)
     return OpenedCrawl(store, False, Counts(), former, created=True, facts=facts)
 
 
-async def _update_pace(store: CrawlStore, noted: str, rules: Rules) -> None:
+async def _update_pace(store: CrawlStore, former: Pace | None, rules: Rules) -> None:
     """Lanes store their pace. If the setting has changed, update the lanes that had the former pace."""
-    former = msgspec.json.decode(noted, type=Pace) if noted else rules.pace
-    if former != rules.pace:
+    if former is not None and former != rules.pace:
         await store.inspector.repace(former, rules.pace)
-    pace = msgspec.json.encode(rules.pace).decode()
-    await store.ledger.note(pace=pace, rules=msgspec.json.encode(rules).decode())
-
-
-def read_rules(facts: dict[str, str]) -> Rules:
-    """The rules of a crawl from its ledger, to open it without its spider."""
-    return msgspec.json.decode(facts["rules"], type=Rules) if "rules" in facts else Rules()
-
-
-async def read_start_hosts(store: CrawlStore) -> frozenset[str]:
-    """The hosts where the crawl started, which it may fetch even if they are private."""
-    return frozenset((await store.ledger.facts()).get("start_hosts", "").split())
+    await store.ledger.note(pace=rules.pace, rules=rules)
 
 
 async def open_start(
@@ -147,11 +135,12 @@ async def open_start(
     :param max_block: See :func:`start_requests`.
     """
     stream = batch_stream(start_requests(spider, max_block), _SEED_BATCH, _SEED_SECONDS)
-    if (await store.ledger.facts()).get("seeded") == "yes":
-        return await read_start_hosts(store), stream
+    facts = await store.ledger.facts()
+    if facts.seeded:
+        return facts.start_hosts, stream
     first: list[Request] = await anext(stream, [])
     hosts = frozenset(host_of(request.url) for request in first)
-    await store.ledger.note(start_hosts=" ".join(sorted(hosts)))
+    await store.ledger.note(start_hosts=hosts)
     return hosts, _chain(first, stream)
 
 
@@ -233,7 +222,7 @@ async def lead_crawl(
     store = crawl.store
     begun = False
     try:
-        if crawl.resumed and (crawl.counts.work or crawl.facts.get("seeded") != "yes"):
+        if crawl.resumed and (crawl.counts.work or not crawl.facts.seeded):
             plan.check_going_on(settings, crawl.facts)
         if not plan.overwrite:
             await outputs.check_outputs(sinks, catalog, crawl.facts, store)
@@ -245,7 +234,7 @@ async def lead_crawl(
             )
         except StartError as error:
             # Keep the crawl although it has no pages, so that ``uttu status`` shows the failure.
-            await store.ledger.note(state=CrawlState.STOPPED, reason=describe_failure(error))
+            await store.ledger.note(state=CrawlState.STOPPED, reason=Reason(describe_failure(error)))
             begun = True
             raise
         if crawl.created:
@@ -325,7 +314,7 @@ async def join_crawl(
     store = await catalog.open(name, settings.rules)
     fetcher = factory.create_fetcher(settings, DATA_FOLDER)
     try:
-        hosts = await read_start_hosts(store)
+        hosts = (await store.ledger.facts()).start_hosts
         is_supervised = functools.partial(catalog.is_supervised, name)
         member = factory.create_worker(spider, settings, store, fetcher, hosts, is_supervised, wire.events)
         _log.info("Joined crawl %(crawl)s in %(place)s", {"crawl": name, "place": _place(settings)})
@@ -345,7 +334,7 @@ async def summarize_crawl(ending: Ending, store: CrawlStore) -> dict[str, Any]:
     """How a crawl ended, and its counts, as a JSON-compatible dict."""
     return {
         "state": ending.state,
-        "reason": ending.reason,
+        "reason": str(ending.reason),
         **msgspec.structs.asdict(await store.frontier.counts()),
         "dead_kinds": await store.inspector.dead_kinds(),
     }

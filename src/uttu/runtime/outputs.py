@@ -1,9 +1,8 @@
 """Record the files that Uttu wrote, so that it replaces no others.
 
 A crawl that starts again replaces its outputs, and so does an export. A file that another program wrote under the same
-name must not be lost that way. So each file that Uttu writes is recorded in the ledger of the crawl:
-
-    written PATH    inode, size and mtime_ns of the file; closed: whether the writer has closed it
+name must not be lost that way. So each file that Uttu writes is recorded in the ledger of the crawl
+(``CrawlFacts.written``).
 
 A file is Uttu's own if a crawl of the catalog has a record with its inode, size and modification time. If the writer
 was killed before it closed the file, the inode is enough. A new crawl inherits the records of the one it replaces.
@@ -14,67 +13,42 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
-from typing import Final
-
-import msgspec
 
 from uttu.errors import StoreError, UsageError
 from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlCatalog, CrawlStore
+from uttu.model.facts import CrawlFacts, FileRecord
 from uttu.sinks.base import Sink, replaces_file
-
-_RECORD_PREFIX: Final = "written "
-
-
-class FileRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A file as Uttu left it; all fields are 0 if it did not exist yet."""
-
-    inode: int = 0
-    size: int = 0
-    mtime_ns: int = 0
-    closed: bool = False
-
-    @classmethod
-    def of(cls, path: str, *, closed: bool) -> FileRecord:
-        with contextlib.suppress(OSError):
-            found = Path(path).stat()
-            return cls(inode=found.st_ino, size=found.st_size, mtime_ns=found.st_mtime_ns, closed=closed)
-        return cls()
-
-    def fits(self, found: os.stat_result) -> bool:
-        """Whether this is still the file that Uttu wrote."""
-        if not self.closed:
-            return self.inode in (0, found.st_ino)
-        return (self.inode, self.size, self.mtime_ns) == (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 async def check_outputs(
-    sinks: Sequence[Sink], catalog: CrawlCatalog, facts: Mapping[str, str], store: CrawlStore | None = None
+    sinks: Sequence[Sink], catalog: CrawlCatalog, facts: CrawlFacts, store: CrawlStore | None = None
 ) -> None:
     """Refuse to replace files that another program wrote.
 
-    :param facts: The ledger of the last crawl with this name. Outputs of that crawl without a record count as its own.
+    :param facts: The facts of the last crawl with this name. Outputs of that crawl without a record count as its own.
     :param store: The crawl's store. Files with a cursor in it are continued, not replaced.
     :raises UsageError: a file of another program would be replaced.
     :raises StoreError: the store can't be read.
     """
-    given = msgspec.json.decode(facts.get("outputs", "[]"), type=tuple[str, ...])
-    earlier = {os.path.abspath(os.path.expanduser(target)) for target in given}
+    earlier = {os.path.abspath(os.path.expanduser(target)) for target in facts.outputs}
     for path in _files(sinks):
         if store is not None and (await store.outbox.cursor(path)).state:
             continue
         found = _stat(path)
         if found is None:
             continue
-        note = _read_record(facts, path)
-        if note.fits(found) if note is not None else path in earlier:
+        record = facts.written.get(path)
+        if _is_same(record, found) if record is not None else path in earlier:
             continue
-        notes = [each async for each in _records_of_others(catalog, path)]
-        if any(each.fits(found) for each in notes):
+        records = [each async for each in _records_of_others(catalog, path)]
+        if any(_is_same(each, found) for each in records):
             continue
-        changed = "has changed since Uttu wrote it" if note or notes else "is there already, and Uttu did not write it"
+        changed = (
+            "has changed since Uttu wrote it" if record or records else "is there already, and Uttu did not write it"
+        )
         raise UsageError(
             f"The output {path} {changed}. Choose another name, move the file away, or replace it with --overwrite"
         )
@@ -86,22 +60,17 @@ async def record_outputs(sinks: Iterable[Sink], store: CrawlStore, *, closed: bo
     :param closed: The files are complete: their size and modification time must match from now on.
     :raises StoreError: the store can't be written.
     """
-    notes = {
-        _RECORD_PREFIX + path: msgspec.json.encode(FileRecord.of(path, closed=closed)).decode()
-        for path in _files(sinks)
-    }
-    if notes:
-        await store.ledger.note(**notes)
+    if records := {path: _record(path, closed) for path in _files(sinks)}:
+        await store.ledger.note(written=records)
 
 
-async def inherit_records(facts: Mapping[str, str], store: CrawlStore) -> None:
+async def inherit_records(facts: CrawlFacts, store: CrawlStore) -> None:
     """Copy the records from the facts of a replaced crawl to the new crawl's store.
 
     :raises StoreError: the store can't be written.
     """
-    kept = {key: value for key, value in facts.items() if key.startswith(_RECORD_PREFIX)}
-    if kept:
-        await store.ledger.note(**kept)
+    if facts.written:
+        await store.ledger.note(written=facts.written)
 
 
 def _files(sinks: Iterable[Sink]) -> list[str]:
@@ -116,9 +85,18 @@ def _stat(path: str) -> os.stat_result | None:
     return None
 
 
-def _read_record(facts: Mapping[str, str], path: str) -> FileRecord | None:
-    text = facts.get(_RECORD_PREFIX + path)
-    return msgspec.json.decode(text, type=FileRecord) if text else None
+def _record(path: str, closed: bool) -> FileRecord:
+    with contextlib.suppress(OSError):
+        found = Path(path).stat()
+        return FileRecord(inode=found.st_ino, size=found.st_size, mtime_ns=found.st_mtime_ns, closed=closed)
+    return FileRecord()
+
+
+def _is_same(record: FileRecord, found: os.stat_result) -> bool:
+    """Whether this is still the file that Uttu wrote."""
+    if not record.closed:
+        return record.inode in (0, found.st_ino)
+    return (record.inode, record.size, record.mtime_ns) == (found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 async def _records_of_others(catalog: CrawlCatalog, path: str) -> AsyncIterator[FileRecord]:
@@ -127,7 +105,7 @@ async def _records_of_others(catalog: CrawlCatalog, path: str) -> AsyncIterator[
         with contextlib.suppress(StoreError):
             store = await catalog.open(name, Rules())
             try:
-                found = _read_record(await store.ledger.facts(), path)
+                found = (await store.ledger.facts()).written.get(path)
             finally:
                 await store.frontier.close()
             if found is not None:

@@ -40,7 +40,7 @@ from uttu.errors import ItemsTrimmed, SinkError, SpiderError, UsageError
 from uttu.frontier.base import Cursor, Rules
 from uttu.frontier.catalog import CrawlCatalog, CrawlStore
 from uttu.model import Counts
-from uttu.model.crawl import INTERRUPTED, CrawlState, SettingValues, check_crawl_name
+from uttu.model.crawl import INTERRUPTED, CrawlState, Reason, SettingValues, check_crawl_name
 from uttu.runtime.crawl import LeadSession, lead_program
 from uttu.runtime.registry import create_sink
 from uttu.runtime.spec import CrawlSpec
@@ -52,9 +52,9 @@ from uttu.spider.loader import is_loading
 Output = str | os.PathLike[str] | Sink
 """An output of a crawl: a target as for ``uttu crawl -o``, or a sink."""
 
-CANCELLED: Final = "cancelled"
+CANCELLED: Final = Reason("cancelled")
 """The reason of a crawl whose task was cancelled."""
-STREAM_CLOSED: Final = "stream closed"
+STREAM_CLOSED: Final = Reason("stream closed")
 """The reason of a crawl whose items were not read to the end."""
 STREAM_BATCH: Final = 100
 """Items that ``stream`` may give again after a kill, at most."""
@@ -234,7 +234,7 @@ class _ProgramCrawl:
             return CrawlSummary(
                 crawl=self._name,
                 state=ending.state,
-                reason=ending.reason,
+                reason=str(ending.reason),
                 counts=await store.frontier.counts(),
                 dead_kinds=await store.inspector.dead_kinds(),
                 seconds=time.monotonic() - began,
@@ -258,7 +258,7 @@ class _ProgramCrawl:
             await self._reader.finish()
             return ending
 
-    def drain(self, task: asyncio.Task[CrawlSummary], reason: str) -> None:
+    def drain(self, task: asyncio.Task[CrawlSummary], reason: Reason) -> None:
         """End the crawl. The pages in flight are finished within the grace period. Without effect after the end."""
         if self._supervisor is None:
             task.cancel()

@@ -18,6 +18,7 @@ from uttu.clients.addresses import mask_password
 from uttu.errors import ConfigError, UsageError
 from uttu.frontier.catalog import CrawlStore
 from uttu.model.crawl import check_crawl_name
+from uttu.model.facts import CrawlFacts
 from uttu.runtime.registry import mask_target
 from uttu.settings import ENVIRONMENT_PREFIX, SETTINGS_FILE, Settings, load_settings
 from uttu.spider import Spider
@@ -61,16 +62,16 @@ class CrawlSpec(msgspec.Struct, frozen=True, kw_only=True):
         settings = load_settings(spider.settings, self.flags)
         return spider, settings, self.crawl or derive_crawl_name(spider, self.arguments)
 
-    def joining(self, spider: Spider, facts: dict[str, str]) -> Settings:
+    def joining(self, spider: Spider, facts: CrawlFacts) -> Settings:
         """The settings of a worker that joins: those that the crawl was started with, overridden by its own flags.
 
-        :param facts: The ledger of the crawl.
+        :param facts: The facts of the crawl.
         :raises ConfigError: the worker would crawl without the proxy or headers that the crawl was started with.
         """
         if not self.arguments:
-            spider.set_args(msgspec.json.decode(facts.get("arguments", "{}"), type=dict[str, str]))
-        settings = load_settings(spider.settings, msgspec.json.decode(facts.get("flags", "{}")) | self.flags)
-        for name in read_withheld(facts):
+            spider.set_args(facts.arguments)
+        settings = load_settings(spider.settings, facts.flags | self.flags)
+        for name in facts.withheld:
             if not getattr(settings, name) and name not in self.flags:
                 raise ConfigError(
                     f"the crawl was started with the setting {name}, which is not kept with it, as it may hold a "
@@ -79,14 +80,13 @@ class CrawlSpec(msgspec.Struct, frozen=True, kw_only=True):
                 )
         return settings
 
-    def check_going_on(self, settings: Settings, facts: dict[str, str]) -> None:
+    def check_going_on(self, settings: Settings, facts: CrawlFacts) -> None:
         """Check that a resumed crawl has the proxy and headers it was started with, in case an option was forgotten.
 
         :raises ConfigError: it had a proxy or headers, and this command gives none.
         """
-        noted = msgspec.json.decode(facts.get("flags", "{}"), type=dict[str, Any])
         for name in _WITHHELD:
-            had = name in read_withheld(facts) or noted.get(name)
+            had = name in facts.withheld or facts.flags.get(name)
             if had and not getattr(settings, name) and name not in self.flags:
                 raise ConfigError(
                     f"The crawl was started with the setting {name} and would go on without it. Give it again: -s "
@@ -136,25 +136,16 @@ class CrawlSpec(msgspec.Struct, frozen=True, kw_only=True):
             spider=spider.name,
             # A spider that was typed into a notebook has no file.
             file=str(self.file.resolve()) if self.file.name else "FILE",
-            arguments=_encode(self.arguments),
-            flags=_encode(self.noted_flags),
-            withheld=_encode(self.withheld(settings)),
-            outputs=_encode([mask_target(target) for target in self.outputs]),
-            began=str(round(time.time())),
+            arguments=self.arguments,
+            flags=self.noted_flags,
+            withheld=self.withheld(settings),
+            outputs=tuple(mask_target(target) for target in self.outputs),
+            began=time.time(),
         )
 
 
 def _without(name: str) -> str:
     return f"-s {name}={'{}' if name == 'headers' else ''}"
-
-
-def read_withheld(facts: dict[str, str]) -> dict[str, bool]:
-    """Read :meth:`CrawlSpec.withheld` from the ledger of a crawl."""
-    return msgspec.json.decode(facts.get("withheld", "{}"), type=dict[str, bool])
-
-
-def _encode(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def derive_crawl_name(spider: Spider, given: dict[str, str]) -> str:

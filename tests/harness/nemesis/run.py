@@ -150,7 +150,7 @@ class _Run:
             facts = await store.ledger.facts()
         finally:
             await catalog.close()
-        return {report.pid: report.refused for report in reports if report.pid in ended}, facts.get("state", "")
+        return {report.pid: report.refused for report in reports if report.pid in ended}, facts.state or ""
 
     def _hanging(self, limit: float) -> str:
         said = "\n".join(f"{process}: {process.said()[-500:]}" for process in self._fleet.running)

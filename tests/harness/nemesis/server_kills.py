@@ -201,7 +201,7 @@ class StoreLoad:
     async def _write(self, number: int) -> None:
         store, watch = self._stores[number], self._findings.watch
         writes: tuple[Callable[[], Awaitable[Any]], ...] = (
-            lambda: store.ledger.note(a="b"),
+            lambda: store.ledger.note(spider="b"),
             lambda: store.ledger.report("w", b"{}"),
             lambda: store.ledger.claim("drain x", "me", 5.0),
             lambda: store.outbox.advance("x", Cursor(1, b"s"), "me"),

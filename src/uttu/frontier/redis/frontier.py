@@ -17,6 +17,7 @@ from uttu.clock import Clock, SystemClock
 from uttu.frontier.redis import connection
 from uttu.frontier.redis.crawl import RedisCrawl, decode_entry, encode_requests
 from uttu.model import Counts, Dead, Done, Lease, Outcome, Request, Retry
+from uttu.model.lease import DeadKind, encode_redirect
 
 _FIELDS = 5  # fields of a lease in the reply: id, lane, attempt, wait, entry
 
@@ -111,7 +112,7 @@ def _encode_outcome(outcome: Outcome, ranked: bool) -> _EncodedOutcome:
     body: list[Any] = [str(outcome.lease.fingerprint), children, items, outcome.status]
     if isinstance(outcome, Done):
         head[1] = "done"
-        body += (outcome.size, outcome.note)
+        body += (outcome.size, outcome.note if outcome.redirect is None else encode_redirect(outcome.redirect))
     else:
         head[1] = "dead"
         body += (outcome.kind, outcome.reason, outcome.detail)
@@ -132,7 +133,7 @@ def _too_large(outcome: Done | Dead, size: int) -> Dead:
         lease=outcome.lease,
         touched=outcome.touched,
         pace=outcome.pace,
-        kind="handler",
+        kind=DeadKind.HANDLER,
         reason=reason,
         status=outcome.status,
     )

@@ -23,6 +23,7 @@ from uttu.frontier.redis.records import (
     walk_queue,
 )
 from uttu.model import Pace, Request
+from uttu.model.lease import RequestState, decode_note
 
 _AT_ONCE = 500
 
@@ -37,14 +38,14 @@ class RedisInspector:
         tally = await self._crawl.tally()
         bucket = seen_bucket(fingerprint, tally.buckets)
         if not await self._crawl.read("SISMEMBER", self._crawl.key(f"seen:{bucket}"), str(fingerprint)):
-            return Trace(state="unknown")
+            return Trace(state=RequestState.UNKNOWN)
         return (
             await self._trace_dead(fingerprint)
             or await self._trace_leased(fingerprint)
             or await self._trace_delayed(fingerprint)
             or await self._trace_done(fingerprint)
             or await self._trace_pending(fingerprint, tally.lifo == 1)
-            or Trace(state="done")
+            or Trace(state=RequestState.DONE)
         )
 
     async def lanes(self, limit: int) -> list[LaneState]:
@@ -110,7 +111,7 @@ class RedisInspector:
             request = _match_fingerprint(each.entry, each.lane, fingerprint)
             if request:
                 return Trace(
-                    state="dead",
+                    state=RequestState.DEAD,
                     request=request,
                     attempt=each.attempt,
                     lane=each.lane,
@@ -130,7 +131,7 @@ class RedisInspector:
                 if request:
                     deadline = await self._crawl.read("ZSCORE", self._crawl.key("deadlines"), number)
                     return Trace(
-                        state="leased",
+                        state=RequestState.LEASED,
                         request=request,
                         attempt=each.attempt,
                         lane=each.lane,
@@ -144,7 +145,12 @@ class RedisInspector:
             request = _match_fingerprint(each.entry, each.lane, fingerprint)
             if request:
                 return Trace(
-                    state="delayed", request=request, attempt=each.attempt, lane=each.lane, due=due, reason=each.reason
+                    state=RequestState.DELAYED,
+                    request=request,
+                    attempt=each.attempt,
+                    lane=each.lane,
+                    due=due,
+                    reason=each.reason,
                 )
         return None
 
@@ -152,14 +158,16 @@ class RedisInspector:
         async for ended in walk_history(self._crawl):
             for each in ended:
                 if each.fingerprint == str(fingerprint):
+                    note, redirect = decode_note(each.note)
                     return Trace(
-                        state="done",
+                        state=RequestState.DONE,
                         at=each.at,
                         status=each.status,
                         size=each.size,
                         links=each.links,
                         items=each.items,
-                        reason=each.note,
+                        reason=note,
+                        redirect=redirect,
                     )
         return None
 
@@ -174,7 +182,7 @@ class RedisInspector:
                 direction = -1 if lifo else 1
                 place = (found.rank, direction * get_sequence(found.entry))
                 return Trace(
-                    state="pending",
+                    state=RequestState.PENDING,
                     request=decode_entry(found.entry, name),
                     attempt=found.attempt,
                     lane=name,

@@ -6,7 +6,7 @@ Changes are operations of the Lua library, so each is atomic; reads are plain co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
@@ -14,6 +14,7 @@ from uttu.errors import ItemsTrimmed
 from uttu.frontier.base import Cursor, StoredItem, Trimmed
 from uttu.frontier.redis.crawl import RedisCrawl, decode_names, encode_requests
 from uttu.model import Request
+from uttu.model.facts import CrawlFacts, FactChanges, decode_facts, encode_facts
 
 
 class RedisOutbox:
@@ -75,12 +76,11 @@ class RedisLedger:
     def __init__(self, crawl: RedisCrawl) -> None:
         self._crawl = crawl
 
-    async def facts(self) -> dict[str, str]:
-        found = decode_names(await self._crawl.read("HGETALL", self._crawl.key("facts")))
-        return {name: value.decode() for name, value in found.items()}
+    async def facts(self) -> CrawlFacts:
+        return decode_facts(await read_facts(self._crawl))
 
-    async def note(self, **facts: str) -> None:
-        await self._crawl.operate("note", facts, bool)
+    async def note(self, **changes: Unpack[FactChanges]) -> None:
+        await self._crawl.operate("note", encode_facts(changes), bool)
 
     async def report(self, worker: str, report: bytes) -> None:
         await self._crawl.operate("report", [worker], bool, report)
@@ -123,6 +123,12 @@ class RedisSeedQueue:
 
     async def length(self) -> int:
         return int(await self._crawl.read("LLEN", self._key))
+
+
+async def read_facts(crawl: RedisCrawl) -> dict[str, str]:
+    """Return the encoded facts; see :mod:`uttu.model.facts`."""
+    found = decode_names(await crawl.read("HGETALL", crawl.key("facts")))
+    return {name: value.decode() for name, value in found.items()}
 
 
 def stored_item(position: bytes, fields: Any) -> StoredItem:

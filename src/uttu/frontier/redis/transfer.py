@@ -16,6 +16,7 @@ import xxhash
 from uttu.errors import StoreError
 from uttu.frontier.redis import connection
 from uttu.frontier.redis.crawl import RedisCrawl, decode_entry, decode_names, encode_record
+from uttu.frontier.redis.outbox import read_facts
 from uttu.frontier.redis.records import (
     LaneRecord,
     QueuedRecord,
@@ -85,10 +86,9 @@ class RedisTransfer:
         # Pages that were settled together stay together: they become one entry again.
         async for moments in connection.batch_by_size(self._moments(now), len, _AT_ONCE, _HISTORY):
             yield HistoryBatch([each for moment in moments for each in moment])
-        facts = decode_names(await crawl.read("HGETALL", crawl.key("facts")))
         cursors = decode_names(await crawl.read("HGETALL", crawl.key("cursors")))
         yield FinalBatch(
-            facts={name: value.decode() for name, value in facts.items()},
+            facts=await read_facts(crawl),
             memo={key: (value, until - now) async for key, value, until in walk_memo(crawl) if until > now},
             cursors={
                 sink: (int(position), state)

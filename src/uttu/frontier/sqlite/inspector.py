@@ -12,6 +12,7 @@ from uttu.clock import Clock, SystemClock
 from uttu.frontier.base import DeadLetter, LaneState, Trace
 from uttu.frontier.sqlite.database import Database
 from uttu.model import Pace, Request
+from uttu.model.lease import RequestState, decode_note
 
 
 class SqliteInspector:
@@ -48,13 +49,13 @@ def _trace(db: sqlite3.Connection, fp: int, now: float) -> Trace:
         db.execute("SELECT 1 FROM seen WHERE fp = ?1 UNION SELECT 1 FROM recent WHERE fp = ?1", (fp,)).fetchone()
         is None
     ):
-        return Trace(state="unknown")
+        return Trace(state=RequestState.UNKNOWN)
     for look in (_leased, _delayed, _buried, _done):
         found = look(db, fp)
         if found is not None:
             return found
     # The queue is ordered by lane, not by fingerprint: this is a full scan.
-    return _pending(db, fp, now) or Trace(state="done")
+    return _pending(db, fp, now) or Trace(state=RequestState.DONE)
 
 
 def _leased(db: sqlite3.Connection, fp: int) -> Trace | None:
@@ -65,7 +66,12 @@ def _leased(db: sqlite3.Connection, fp: int) -> Trace | None:
         return None
     record, attempt, lane, worker, deadline = row
     return Trace(
-        state="leased", request=Request.from_record(record), attempt=attempt, lane=lane, worker=worker, due=deadline
+        state=RequestState.LEASED,
+        request=Request.from_record(record),
+        attempt=attempt,
+        lane=lane,
+        worker=worker,
+        due=deadline,
     )
 
 
@@ -79,7 +85,12 @@ def _delayed(db: sqlite3.Connection, fp: int) -> Trace | None:
         return None
     record, attempt, lane, due, reason = row
     return Trace(
-        state="delayed", request=Request.from_record(record), attempt=attempt, lane=lane, due=due, reason=reason
+        state=RequestState.DELAYED,
+        request=Request.from_record(record),
+        attempt=attempt,
+        lane=lane,
+        due=due,
+        reason=reason,
     )
 
 
@@ -93,7 +104,7 @@ def _buried(db: sqlite3.Connection, fp: int) -> Trace | None:
         return None
     record, attempt, lane, at, kind, reason, detail, status = row
     return Trace(
-        state="dead",
+        state=RequestState.DEAD,
         request=Request.from_record(record),
         attempt=attempt,
         lane=lane,
@@ -111,8 +122,18 @@ def _done(db: sqlite3.Connection, fp: int) -> Trace | None:
     ).fetchone()
     if row is None:
         return None
-    at, status, size, links, items, note = row
-    return Trace(state="done", at=at, status=status, size=size, links=links, items=items, reason=note)
+    at, status, size, links, items, stored = row
+    note, redirect = decode_note(stored)
+    return Trace(
+        state=RequestState.DONE,
+        at=at,
+        status=status,
+        size=size,
+        links=links,
+        items=items,
+        reason=note,
+        redirect=redirect,
+    )
 
 
 def _pending(db: sqlite3.Connection, fp: int, now: float) -> Trace | None:
@@ -128,7 +149,7 @@ def _pending(db: sqlite3.Connection, fp: int, now: float) -> Trace | None:
         "SELECT count(*) FROM queue WHERE lane = ? AND (rank, seq) < (?, ?)", (lane, rank, seq)
     ).fetchone()
     return Trace(
-        state="pending",
+        state=RequestState.PENDING,
         request=Request.from_record(record),
         attempt=attempt,
         lane=name,

@@ -11,13 +11,14 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Unpack
 
 from uttu.clock import Clock, SystemClock
 from uttu.errors import ItemsTrimmed
 from uttu.frontier.base import Cursor, StoredItem, Trimmed
 from uttu.frontier.sqlite.database import Database
 from uttu.frontier.sqlite.liveness import Liveness
+from uttu.model.facts import CrawlFacts, FactChanges, decode_facts, encode_facts
 
 _STEP_SECONDS: Final = 0.005  # a step ends after this time or after _STEP_MARKS
 _STEP_MARKS: Final = 20
@@ -167,11 +168,11 @@ class SqliteLedger:
         self._liveness = Liveness(database.path.with_name(database.path.name + ".workers"))
         database.at_close(lambda: self._liveness.leave(self._liveness.own))
 
-    async def facts(self) -> dict[str, str]:
-        return await self._database.read(read_facts)
+    async def facts(self) -> CrawlFacts:
+        return decode_facts(await self._database.read(read_facts))
 
-    async def note(self, **facts: str) -> None:
-        await self._database.write(write_facts, facts)
+    async def note(self, **changes: Unpack[FactChanges]) -> None:
+        await self._database.write(write_facts, encode_facts(changes))
 
     async def report(self, worker: str, report: bytes) -> None:
         await self._database.write(_report, worker, self._clock.time(), report)
@@ -242,6 +243,7 @@ def _remember(db: sqlite3.Connection, key: str, value: bytes, until: float) -> N
 
 
 def read_facts(db: sqlite3.Connection) -> dict[str, str]:
+    """Return the encoded facts; see :mod:`uttu.model.facts`."""
     return dict(db.execute("SELECT key, value FROM facts").fetchall())
 
 

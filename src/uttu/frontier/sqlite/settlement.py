@@ -16,6 +16,7 @@ import msgspec
 from uttu.clock import Clock
 from uttu.frontier.base import TRIM_STEP, Rules
 from uttu.model import Dead, Done, Outcome, Request, Retry
+from uttu.model.lease import encode_redirect
 
 # Maximum size of the cache of lane ids. Every admitted request needs one; a broad crawl has too many hosts for all.
 _MOST_LANES_KEPT = 100_000
@@ -214,7 +215,15 @@ def _finish(db: sqlite3.Connection, done: Sequence[Done], now: float) -> None:
     if not done:
         return
     rows = [
-        (each.lease.fingerprint, now, each.status, each.size, len(each.children), len(each.items), each.note)
+        (
+            each.lease.fingerprint,
+            now,
+            each.status,
+            each.size,
+            len(each.children),
+            len(each.items),
+            each.note if each.redirect is None else encode_redirect(each.redirect),
+        )
         for each in done
     ]
     db.executemany("INSERT INTO history (fp, at, status, size, links, items, note) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)

@@ -66,6 +66,8 @@ class SliceEnd(StrEnum):
 
     OVER = "over"
     """The crawl has ended; the event has a summary."""
+    REVOKED = "revoked"
+    """The crawl was stopped because its job was revoked; the event has a summary."""
     HANDED_ON = "handed on"
     """The next slice continues the crawl."""
     AGAIN = "again"
@@ -97,7 +99,3 @@ class SliceEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return the error as an exception, in the process that reads the event."""
         kind = getattr(errors, self.error, UttuError)
         return kind(self.message) if issubclass(kind, UttuError) else UttuError(self.message)
-
-
-# The reason of a crawl that was stopped because its job was revoked.
-REVOKED = "revoked"

@@ -20,18 +20,17 @@ from celery.worker.control import Panel
 
 from uttu.errors import UttuError
 from uttu.jobs.crawl_task import process
-from uttu.jobs.crawl_task.protocol import REVOKED, SliceRequest
+from uttu.jobs.crawl_task.protocol import SliceRequest
 from uttu.jobs.task import Task
 
-__all__ = ["REVOKED", "is_revoked", "stop_crawls"]
-
 _ASK: Final = "uttu_is_revoked"
+_REVOKED: Final = "revoked"
 _ASK_SECONDS: Final = 1.0
 
 
 @Panel.register(type="inspect", name=_ASK)
 def _answer(_: Any, task_id: str) -> dict[str, bool]:
-    return {REVOKED: task_id in state.revoked}
+    return {_REVOKED: task_id in state.revoked}
 
 
 def is_revoked(task: Task) -> bool:
@@ -51,7 +50,7 @@ def is_revoked(task: Task) -> bool:
             timeout=_ASK_SECONDS,
             limit=1,
         )
-    return any(answer.get(REVOKED, False) for each in answers or () for answer in each.values())
+    return any(answer.get(_REVOKED, False) for each in answers or () for answer in each.values())
 
 
 def stop_crawls(name: str, order_of: Callable[[Any, Any], SliceRequest]) -> None:

@@ -4,6 +4,17 @@ The process with the supervisor's role leads the crawl. A slice takes the role i
 If another process has it, a copy of this slice or a person's ``uttu crawl``, the slice takes part as a worker, and
 checks whether the role has become free.
 
+Copies of a slice and late slices must not do work twice. A broker delivers a message again if it cannot know that it
+was processed. So any slice may come twice, and the copy may come while the first one runs, or days later. The ledger of
+the crawl has a mark for each job that takes part (``CrawlFacts.slices``): the number of its last slice, and when that
+slice ended.
+
+- A slice with a lower number than the mark is stale: a later one has begun, so it is dropped.
+- A slice with the same number continues the work, or takes part if another process leads. If the mark says that the
+  slice has just ended, its process is about to send the next slice or the result, so the copy waits. If nothing comes
+  within ``patience``, because that process was killed at this moment, the copy continues in its place.
+- A slice of a job without a mark is the first, and begins the crawl as the command would.
+
 A request of kind ``join`` only takes part. It never leads, because it has no outputs: a crawl that ended under it would
 be recorded as finished before its items were written.
 
@@ -21,19 +32,56 @@ import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from enum import StrEnum
 from typing import Any, Final
 
 from uttu.engine.supervisor import Ending
 from uttu.errors import StoreError, UttuError
 from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlCatalog, CrawlStore
-from uttu.jobs.crawl_task.fencing import SliceAction, SliceMark, decide_action
-from uttu.jobs.crawl_task.protocol import HAND_ON_LINE, REVOKED, STOP_LINE, SliceEnd, SliceEvent, SliceRequest
-from uttu.model.crawl import CrawlState
+from uttu.jobs.crawl_task.protocol import HAND_ON_LINE, STOP_LINE, SliceEnd, SliceEvent, SliceRequest
+from uttu.model.crawl import REVOKED, CrawlState, ReasonKind
+from uttu.model.facts import CrawlFacts, SliceMark
 from uttu.runtime.crawl import join_crawl, lead_crawl, summarize_crawl
 from uttu.runtime.messaging import connect_messaging
 from uttu.runtime.registry import create_sink, open_frontier
 from uttu.settings import DATA_FOLDER, Settings
+
+
+class SliceAction(StrEnum):
+    """The action that a slice takes."""
+
+    BEGIN = "begin"
+    GO_ON = "go on"
+    CONCLUDE = "conclude"
+    """The crawl is over, and this job reports its result."""
+    WAIT = "wait"
+    DROP = "drop"
+    LOST = "lost"
+    """The crawl that the job began no longer exists."""
+
+
+def is_crawl_over(facts: CrawlFacts) -> bool:
+    """Whether a crawl has ended. If no process led it at that moment, its outputs are still to be written."""
+    if facts.state is None:
+        return False
+    return facts.state is CrawlState.STOPPED or (facts.state.ended and not facts.unattended)
+
+
+def decide_action(facts: CrawlFacts | None, order: SliceRequest, now: float, patience: float) -> SliceAction:
+    """Decide what a slice request means for a crawl with these facts; None: no crawl has that name.
+
+    :param patience: seconds after its end in which a slice may still send the next one.
+    """
+    mark = facts.slices.get(order.job) if facts is not None else None
+    if facts is None or mark is None:
+        return SliceAction.BEGIN if order.number == 1 and order.kind == "slice" else SliceAction.LOST
+    if order.kind == "slice":
+        if mark.number > order.number:
+            return SliceAction.DROP
+        if mark.number == order.number and now - mark.ended < patience:
+            return SliceAction.WAIT
+    return SliceAction.CONCLUDE if is_crawl_over(facts) else SliceAction.GO_ON
 
 
 class SliceControl:
@@ -149,10 +197,10 @@ class SliceRunner:
     async def _turn(self) -> SliceAction:
         return self._turn_by(await self._facts())
 
-    def _turn_by(self, facts: dict[str, str] | None) -> SliceAction:
+    def _turn_by(self, facts: CrawlFacts | None) -> SliceAction:
         return decide_action(facts, self._order, time.time(), self._patience)
 
-    async def _facts(self) -> dict[str, str] | None:
+    async def _facts(self) -> CrawlFacts | None:
         if self._name not in await self._catalog.names():
             return None
         async with self._opened() as store:
@@ -183,9 +231,8 @@ class SliceRunner:
         If the task is gone, no next slice will be sent, so the mark is not set to ended: the copy need not wait.
         """
         if self._order.kind == "slice" and not (ended and self._reins.is_orphaned):
-            await store.ledger.note(
-                **SliceMark(self._order.number, time.time() if ended else 0.0).note(self._order.job)
-            )
+            mark = SliceMark(self._order.number, time.time() if ended else 0.0)
+            await store.ledger.note(slices={self._order.job: mark})
 
     async def _lead(self, settings: Settings, turn: SliceAction) -> SliceEvent:
         plan = self._order.plan(first=turn is SliceAction.BEGIN)
@@ -212,8 +259,8 @@ class SliceRunner:
     async def _take_part(self, turn: SliceAction) -> bool:
         """Work until the time is up, the crawl is over, or no process leads it. False: there is no work yet."""
         facts = await self._facts()
-        if facts is None or facts.get("state") not in (CrawlState.RUNNING, CrawlState.PAUSED):
-            return facts is not None and "state" in facts
+        if facts is None or facts.state not in (CrawlState.RUNNING, CrawlState.PAUSED):
+            return facts is not None and facts.state is not None
         if turn is SliceAction.BEGIN and self._order.fresh:
             raise UttuError(f"crawl {self._name!r} is running already: stop it before it can start again")
         plan = self._order.plan(first=False)
@@ -300,13 +347,14 @@ class SliceRunner:
     async def _conclude(self) -> SliceEvent | None:
         async with self._opened() as store:
             facts = await store.ledger.facts()
-            if self._turn_by(facts) is not SliceAction.CONCLUDE:
+            if facts.state is None or self._turn_by(facts) is not SliceAction.CONCLUDE:
                 return None  # another process has started it again just now
-            return await self._over(Ending(CrawlState(facts["state"]), facts.get("reason", "")), store)
+            return await self._over(Ending(facts.state, facts.reason), store)
 
     async def _over(self, ending: Ending, store: CrawlStore) -> SliceEvent:
         await self._mark(store, ended=True)
-        return SliceEvent(end=SliceEnd.OVER, summary={"crawl": self._name, **await summarize_crawl(ending, store)})
+        end = SliceEnd.REVOKED if ending.reason.kind is ReasonKind.REVOKED else SliceEnd.OVER
+        return SliceEvent(end=end, summary={"crawl": self._name, **await summarize_crawl(ending, store)})
 
     async def stop(self) -> None:
         """Stop the crawl of a job that was revoked between two slices.
@@ -333,7 +381,7 @@ async def _connect(frontier: str) -> AsyncIterator[CrawlCatalog]:
 
 
 async def _is_seeded(store: CrawlStore) -> bool:
-    return (await store.ledger.facts()).get("seeded") == "yes"
+    return (await store.ledger.facts()).seeded
 
 
 @contextlib.asynccontextmanager

@@ -2,7 +2,7 @@
 
 Each slice is a separate message with the same task id. So the crawl keeps its place in a chain, group or chord, and a
 caller that waits for the result waits for the last slice. A slice is acknowledged after the next one was sent, and is
-delivered again if its worker was killed; ``fencing`` handles the copies.
+delivered again if its worker was killed; ``runner`` handles the copies.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from uttu.jobs.crawl_task.process import SliceDied
 from uttu.jobs.crawl_task.protocol import SliceEnd, SliceEvent, SliceRequest
 from uttu.jobs.schedules import run_once_of
 from uttu.jobs.task import Task
+from uttu.model.crawl import REVOKED
 
 JOIN: Final = "uttu.crawl.join"
 _SLICE_SECONDS: Final = 60.0
@@ -82,10 +83,10 @@ def run_slice(task: Task, order: SliceRequest, workers: int, stage: SliceState) 
     match word.end:
         case SliceEnd.OVER:
             assert word.summary is not None
-            if word.summary["reason"] == revocation.REVOKED:
-                task.backend.mark_as_revoked(task.request.id, revocation.REVOKED, request=task.request)
-                raise Ignore(revocation.REVOKED)
             return word.summary
+        case SliceEnd.REVOKED:
+            task.backend.mark_as_revoked(task.request.id, str(REVOKED), request=task.request)
+            raise Ignore(str(REVOKED))
         case SliceEnd.HANDED_ON:
             _send_next(task, msgspec.structs.replace(stage, number=stage.number + 1, failures=0))
         case SliceEnd.AGAIN:

@@ -10,6 +10,7 @@ import difflib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -187,6 +188,18 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+class ScheduleStatus(StrEnum):
+    """What a schedule does now, as ``uttu schedule list`` shows it."""
+
+    PAUSED = "paused"
+    NEW = "new"
+    """No beat has seen it yet."""
+    RUNNING = "running"
+    SENT = "sent"
+    """Its last run was sent, and no worker has taken it yet."""
+    WAITING = "waiting"
+
+
 def list_rows(book: ScheduleCatalog) -> list[dict[str, Any]]:
     """Return all schedules as rows for ``--json``."""
     kept = list(book.all.values())
@@ -212,14 +225,14 @@ def _row(kept: StoredSchedule, mark: RunState | None, installed: bool) -> dict[s
     }
 
 
-def _describe_state(kept: StoredSchedule, mark: RunState | None, installed: bool) -> str:
+def _describe_state(kept: StoredSchedule, mark: RunState | None, installed: bool) -> ScheduleStatus:
     if kept.state.paused:
-        return "paused"
+        return ScheduleStatus.PAUSED
     if not installed:
-        return "new"
+        return ScheduleStatus.NEW
     match mark:
         case RunState.RUNNING | RunState.WAITING:
-            return "running"
+            return ScheduleStatus.RUNNING
         case RunState.NONE:
-            return "sent"
-    return "waiting"
+            return ScheduleStatus.SENT
+    return ScheduleStatus.WAITING

@@ -198,21 +198,17 @@ def parse_schedule(name: str, table: Mapping[str, Any], source: ScheduleSource, 
     try:
         when = _parse_trigger_table(table, timezone)
         next_time(when, datetime.now(UTC))
+    except (ConfigError, TypeError) as error:
+        raise ConfigError(f"schedule {name!r}: {error}") from error
+    try:
+        # Errors of Schedule.__post_init__ name the schedule themselves.
         entry = msgspec.convert({**made, "when": msgspec.to_builtins(when)}, Schedule)
         msgspec.json.encode(entry)
-    except ConfigError as error:
-        raise ConfigError(_with_name(name, error)) from error
     except msgspec.ValidationError as error:
-        # msgspec wraps an error of Schedule.__post_init__ in a ValidationError.
-        raise ConfigError(_with_name(name, error.__cause__ or error)) from error
+        raise ConfigError(f"schedule {name!r}: {error.__cause__ or error}") from error
     except TypeError as error:
         raise ConfigError(f"schedule {name!r}: its arguments can't be kept: {error}") from error
     return entry
-
-
-def _with_name(name: str, error: BaseException) -> str:
-    text = str(error)
-    return text if text.startswith("schedule ") else f"schedule {name!r}: {text}"
 
 
 def _parse_trigger_table(table: Mapping[str, Any], timezone: str) -> Trigger:

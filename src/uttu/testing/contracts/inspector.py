@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from uttu.frontier.base import Rules, Trace
-from uttu.model import Counts, Dead, Done, Pace, Retry
+from uttu.model import Counts, Dead, Done, Pace, Redirect, Retry
+from uttu.model.lease import RequestState
 from uttu.testing.contracts.store import EASY, HOST, TICK, StoreUnderTest, lanes, numbers, page, pages
 
 SHORT = Rules(pace=Pace(0.0, 0), ahead=0.0, lease_seconds=10)
@@ -18,9 +19,9 @@ class InspectorContract:
         frontier, inspector = await store.frontier(EASY), await store.inspector()
         await frontier.put(pages(3))
         trace = await inspector.trace(page(2).fingerprint)
-        assert (trace.state, trace.request, trace.lane, trace.attempt) == ("pending", page(2), HOST, 0)
+        assert (trace.state, trace.request, trace.lane, trace.attempt) == (RequestState.PENDING, page(2), HOST, 0)
         assert (trace.ahead, trace.reason) == (2, "")
-        assert await inspector.trace(page(9).fingerprint) == Trace(state="unknown")
+        assert await inspector.trace(page(9).fingerprint) == Trace(state=RequestState.UNKNOWN)
         await frontier.hold(HOST, 20, "Retry-After")
         trace = await inspector.trace(page(1).fingerprint)
         assert (trace.ahead, trace.reason) == (1, "Retry-After")
@@ -31,7 +32,7 @@ class InspectorContract:
         await frontier.put(pages(1))
         (lease,) = await frontier.lease(1, "host/w1")
         trace = await inspector.trace(lease.fingerprint)
-        assert (trace.state, trace.request, trace.lane, trace.attempt) == ("leased", page(0), HOST, 1)
+        assert (trace.state, trace.request, trace.lane, trace.attempt) == (RequestState.LEASED, page(0), HOST, 1)
         assert trace.worker == "host/w1"
         assert trace.due == pytest.approx(lease.deadline, abs=1e-3)
 
@@ -41,12 +42,12 @@ class InspectorContract:
         (lease,) = await frontier.lease(1, "w")
         await frontier.settle([Retry(lease=lease, after=30, reason="answered with status 503")])
         trace = await inspector.trace(lease.fingerprint)
-        assert (trace.state, trace.request, trace.lane, trace.attempt) == ("delayed", page(0), HOST, 1)
+        assert (trace.state, trace.request, trace.lane, trace.attempt) == (RequestState.DELAYED, page(0), HOST, 1)
         assert trace.reason == "answered with status 503"
         assert trace.due == pytest.approx(store.clock.time() + 30, abs=1e-3)
         store.clock.advance(30)
         assert len(await frontier.lease(1, "w")) == 1
-        assert (await inspector.trace(lease.fingerprint)).state == "leased"
+        assert (await inspector.trace(lease.fingerprint)).state is RequestState.LEASED
 
     async def test_the_trace_of_a_page_that_is_done(self, store: StoreUnderTest) -> None:
         frontier, inspector = await store.frontier(EASY), await store.inspector()
@@ -66,10 +67,20 @@ class InspectorContract:
             ]
         )
         trace = await inspector.trace(one.fingerprint)
-        assert (trace.state, trace.status, trace.size, trace.links, trace.items) == ("done", 200, 99, 2, 3)
-        assert trace.reason == "from the cache"
+        assert (trace.state, trace.status, trace.size, trace.links, trace.items) == (RequestState.DONE, 200, 99, 2, 3)
+        assert (trace.reason, trace.redirect) == ("from the cache", None)
         assert trace.at == pytest.approx(store.clock.time(), abs=1e-3)
-        assert (await inspector.trace(other.fingerprint)).state == "done"
+        assert (await inspector.trace(other.fingerprint)).state is RequestState.DONE
+
+    @pytest.mark.parametrize("refused", ["", 'outside "a.example"'])
+    async def test_the_trace_of_a_page_that_redirected(self, store: StoreUnderTest, refused: str) -> None:
+        frontier, inspector = await store.frontier(EASY), await store.inspector()
+        await frontier.put(pages(1))
+        (lease,) = await frontier.lease(1, "w")
+        redirect = Redirect("https://a.example/é?x=1", refused)
+        await frontier.settle([Done(lease=lease, status=301, redirect=redirect)])
+        trace = await inspector.trace(lease.fingerprint)
+        assert (trace.state, trace.status, trace.reason, trace.redirect) == (RequestState.DONE, 301, "", redirect)
 
     async def test_the_trace_of_a_request_that_is_dead(self, store: StoreUnderTest) -> None:
         frontier, inspector = await store.frontier(EASY), await store.inspector()
@@ -81,7 +92,7 @@ class InspectorContract:
             [Dead(lease=lease, kind="handler", reason="KeyError", detail="line 1\nline 2", status=200)]
         )
         trace = await inspector.trace(lease.fingerprint)
-        assert (trace.state, trace.request, trace.lane, trace.attempt) == ("dead", page(0), HOST, 2)
+        assert (trace.state, trace.request, trace.lane, trace.attempt) == (RequestState.DEAD, page(0), HOST, 2)
         assert (trace.kind, trace.reason, trace.detail) == ("handler", "KeyError", "line 1\nline 2")
         assert trace.status == 200
         assert trace.at == pytest.approx(store.clock.time(), abs=1e-3)
@@ -136,7 +147,7 @@ class InspectorContract:
         assert await inspector.revive(kind="http") == 2
         assert await frontier.counts() == Counts(pending=3, dead=2)
         assert await inspector.dead_kinds() == {"dns": 1, "timeout": 1}
-        assert (await inspector.trace(page(0).fingerprint)).state == "pending"
+        assert (await inspector.trace(page(0).fingerprint)).state is RequestState.PENDING
         again = await frontier.lease(9, "w")
         assert sorted(numbers(again)) == [0, 2, 4]
         assert {lease.attempt for lease in again} == {1}

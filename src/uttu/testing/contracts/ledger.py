@@ -2,9 +2,34 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from uttu.model import Pace
+from uttu.model.crawl import NO_REASON, CrawlState, Reason, ReasonKind, Rules
+from uttu.model.facts import CrawlFacts, FactChanges, FileRecord, SliceMark
 from uttu.testing.contracts.store import EASY, TICK, StoreUnderTest
+
+FACTS: FactChanges = {
+    "state": CrawlState.STOPPED,
+    "reason": Reason("redis://h", ReasonKind.MOVED),
+    "spider": "shop",
+    "file": "/é/shop.py",
+    "arguments": {"q": "é"},
+    "flags": {"delay": 0.5, "domains": ["a.example"]},
+    "withheld": {"proxy": True},
+    "outputs": ("a.jsonl", "-"),
+    "began": 1700000000.0,
+    "pace": Pace(2.0, 3),
+    "rules": Rules(order="priority", pace=Pace(2.0, 3), max_pages=7),
+    "start_hosts": frozenset({"a.example", "b.example:81"}),
+    "seeded": True,
+    "fed": True,
+    "unattended": True,
+    "written": {"/é/a.jsonl": FileRecord(inode=1, size=2, mtime_ns=3, closed=True)},
+    "slices": {"some-id": SliceMark(3, 1700000000.125)},
+}
+"""A value other than the default for every fact."""
 
 
 class LedgerContract:
@@ -13,11 +38,38 @@ class LedgerContract:
     async def test_facts_are_set_one_by_one_and_seen_by_all(self, store: StoreUnderTest) -> None:
         await store.frontier(EASY)
         ledger, other = await store.ledger(), await store.ledger()
-        assert await ledger.facts() == {}
-        await ledger.note(state="running", spider="quotes", reason="")
-        await other.note(state="paused", arguments='{"q":"é \\u0000 😀"}')
-        expected = {"state": "paused", "spider": "quotes", "reason": "", "arguments": '{"q":"é \\u0000 😀"}'}
+        assert await ledger.facts() == CrawlFacts()
+        await ledger.note(state=CrawlState.RUNNING, spider="quotes", reason=NO_REASON)
+        await other.note(state=CrawlState.PAUSED, arguments={"q": "é \0 😀"})
+        expected = CrawlFacts(state=CrawlState.PAUSED, spider="quotes", arguments={"q": "é \0 😀"})
         assert await ledger.facts() == await other.facts() == expected
+
+    async def test_every_fact_is_read_as_it_was_noted(self, store: StoreUnderTest) -> None:
+        await store.frontier(EASY)
+        ledger, other = await store.ledger(), await store.ledger()
+        await ledger.note(**FACTS)
+        assert await other.facts() == CrawlFacts(**FACTS)
+        await ledger.note(seeded=False, fed=False, unattended=False, reason=NO_REASON)
+        cleared = {"seeded": False, "fed": False, "unattended": False, "reason": NO_REASON}
+        assert await other.facts() == msgspec.structs.replace(CrawlFacts(**FACTS), **cleared)
+
+    @pytest.mark.parametrize("kind", ReasonKind)
+    @pytest.mark.parametrize("text", ["", "moved to é", "interrupted", "{", '{"text":"x"}'])
+    async def test_a_reason_keeps_its_kind(self, store: StoreUnderTest, kind: ReasonKind, text: str) -> None:
+        await store.frontier(EASY)
+        ledger = await store.ledger()
+        await ledger.note(reason=Reason(text, kind))
+        assert (await ledger.facts()).reason == Reason(text, kind)
+
+    async def test_records_and_marks_are_set_one_by_one(self, store: StoreUnderTest) -> None:
+        await store.frontier(EASY)
+        ledger, other = await store.ledger(), await store.ledger()
+        await ledger.note(written={"/a b": FileRecord(inode=1)}, slices={"one": SliceMark(1)})
+        await other.note(written={"/c": FileRecord(inode=2)}, slices={"two": SliceMark(1)})
+        await ledger.note(slices={"one": SliceMark(2, 1700000000.125)})
+        facts = await other.facts()
+        assert facts.written == {"/a b": FileRecord(inode=1), "/c": FileRecord(inode=2)}
+        assert facts.slices == {"one": SliceMark(2, 1700000000.125), "two": SliceMark(1)}
 
     async def test_the_last_report_of_each_worker_and_its_age(self, store: StoreUnderTest) -> None:
         await store.frontier(EASY)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from uttu.frontier.base import Cursor, Rules
 from uttu.model import Counts, Dead, Done, Pace, Retry
+from uttu.model.crawl import CrawlState, Reason
+from uttu.model.facts import CrawlFacts
 from uttu.testing.contracts.store import EASY, HOST, TICK, StoreUnderTest, lanes, numbers, page, pages
 
 
@@ -168,13 +170,13 @@ class ReopenContract:
 
     async def test_facts_reports_and_pins_are_found_again(self, store: StoreUnderTest) -> None:
         frontier, ledger, inspector = await store.frontier(EASY), await store.ledger(), await store.inspector()
-        await ledger.note(state="paused", reason="lunch")
+        await ledger.note(state=CrawlState.PAUSED, reason=Reason("lunch"))
         await ledger.report("w1", b"{}")
         await inspector.pin(HOST, 5.0)
         await frontier.close()
         frontier, ledger, inspector = await store.frontier(EASY), await store.ledger(), await store.inspector()
         await frontier.put(pages(2))
-        assert await ledger.facts() == {"state": "paused", "reason": "lunch"}
+        assert await ledger.facts() == CrawlFacts(state=CrawlState.PAUSED, reason=Reason("lunch"))
         assert (await ledger.reports()).keys() == {"w1"}
         assert [(lane.pace, lane.pinned) for lane in await inspector.lanes(9)] == [(Pace(5.0, 1), True)]
         assert numbers(await frontier.lease(9, "w1")) == [0]

@@ -23,14 +23,16 @@ import pytest
 from uttu.errors import ItemsTrimmed, StoreError
 from uttu.frontier.base import Cursor, Order, Rules, Trimmed
 from uttu.frontier.transfer import CrawlTransfer, FinalBatch, ItemBatch, LaneBatch, RequestBatch, TransferBatch
-from uttu.model import Counts, Dead, Done, Lease, Pace, Retry
+from uttu.model import Counts, Dead, Done, Lease, Pace, Redirect, Retry
+from uttu.model.crawl import CrawlState
+from uttu.model.facts import CrawlFacts
 from uttu.testing.contracts import trimming
+from uttu.testing.contracts.ledger import FACTS
 from uttu.testing.contracts.store import EASY, StoreUnderTest, lease_all, numbers, page, pages
 from uttu.testing.contracts.trimming import COUNT
 
 HOSTS = ("a.example", "b.example", "c.example")
 HELD, PINNED = "held.example", "pinned.example"
-FACTS = {"state": "paused", "spider": "shop", "arguments": '{"q":"é"}', "empty": ""}
 ORDERS: tuple[Order, ...] = ("fifo", "lifo", "priority")
 SINK, OWNER = "out.jsonl", "someone"
 
@@ -83,7 +85,17 @@ def _outcome(number: int, lease: Lease) -> Done | Dead | Retry:
         case 0:
             child = page(1000 + number, lease.lane, priority=2, meta={"from": lease.request.url})
             made = (b'{"n":1}', '"é"'.encode())
-            return Done(lease=lease, children=(child,), items=made, status=200, size=600 + number, note="n")
+            redirect = Redirect("https://b.example/") if number % 2 else None
+            note = "" if redirect else "n"
+            return Done(
+                lease=lease,
+                children=(child,),
+                items=made,
+                status=200,
+                size=600 + number,
+                note=note,
+                redirect=redirect,
+            )
         case 1:
             return Dead(
                 lease=lease, kind="http", reason="404", detail="a\nb", status=404, items=(f"{number}".encode(),)
@@ -155,7 +167,7 @@ class TransferContract:
         for what, value in before.items():
             assert after[what] == value, what
         assert await snapshot(store, order, leases) == before, "pouring changes nothing"
-        assert before["facts"] == FACTS
+        assert before["facts"] == CrawlFacts(**FACTS)
         counts = before["counts"]
         assert 0 not in (counts.pending, counts.delayed, counts.done, counts.dead, counts.items, counts.bytes)
         assert {lane.name for lane in before["lanes"] if lane.pinned} == {PINNED}
@@ -184,6 +196,18 @@ class TransferContract:
         assert await frontier.put([page(number, host) for host in HOSTS for number in range(12)]) == 0
         assert await frontier.counts() == before
         assert await frontier.put([page(12)]) == 1
+
+    async def test_facts_that_this_version_does_not_know_move_along(
+        self, store: TransferStore, other_store: TransferStore
+    ) -> None:
+        await make(store, "fifo")
+        *batches, last = await dump_all(store)
+        assert isinstance(last, FinalBatch)
+        await load_all(other_store, [*batches, msgspec.structs.replace(last, facts=last.facts | {"later": "é"})])
+        *_, moved = await dump_all(other_store)
+        assert isinstance(moved, FinalBatch)
+        assert moved.facts == last.facts | {"later": "é"}
+        assert await (await other_store.ledger()).facts() == CrawlFacts(**FACTS)
 
     async def test_leases_and_positions_go_on_above_the_former(
         self, store: TransferStore, other_store: TransferStore
@@ -330,10 +354,10 @@ class TransferContract:
         assert (lane.pinned, lane.pace) == (False, Pace(2.0, 3))
 
     async def test_an_empty_crawl(self, store: TransferStore, other_store: TransferStore) -> None:
-        await (await store.ledger()).note(state="stopped")
+        await (await store.ledger()).note(state=CrawlState.STOPPED)
         await load_all(other_store, await dump_all(store))
         assert await (await other_store.frontier(EASY)).counts() == Counts()
-        assert await (await other_store.ledger()).facts() == {"state": "stopped"}
+        assert await (await other_store.ledger()).facts() == CrawlFacts(state=CrawlState.STOPPED)
 
     async def test_a_crawl_of_many_batches(self, store: TransferStore, other_store: TransferStore) -> None:
         frontier = await store.frontier(EASY)
