@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from uttu.cli.progress import LiveView, ProgressView, create_view, find_slowest
-from uttu.engine.stats import WorkerReport
 from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.sqlite.catalog import SqliteCatalog
 from uttu.model import Counts
+from uttu.model.crawl import WorkerReport
 
 
 def hint(*words: str) -> str:

@@ -29,9 +29,9 @@ from rich.padding import Padding
 from rich.syntax import Syntax
 
 from uttu.cli.output import Screen, format_count
-from uttu.engine.stats import WorkerReport
 from uttu.errors import FAILED, StoreError, UttuError
 from uttu.frontier.catalog import CrawlCatalog, CrawlStore
+from uttu.model.crawl import WorkerReport
 from uttu.model.url import fingerprint
 from uttu.operations.crawls import open_store
 from uttu.runtime.registry import open_frontier

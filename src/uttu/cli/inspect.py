@@ -24,7 +24,7 @@ from rich.text import Text
 from uttu.cli.options import AsJson, DeadKind, FrontierUrl, WhichCrawl, WhichCrawlOption
 from uttu.cli.output import Screen, build_table, format_age, format_duration, format_size
 from uttu.cli.views import format_pace
-from uttu.frontier.base import LaneState
+from uttu.model.lease import LaneState
 from uttu.operations.crawls import SNAPSHOT_SECONDS, CrawlMonitor, CrawlSnapshot, read_status
 
 _WORKERS = ("worker", "pages/s", "pages", "in flight", "held", "reported")

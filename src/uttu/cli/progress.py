@@ -22,11 +22,10 @@ from rich.text import Text
 
 from uttu.cli.output import format_count, format_elapsed, say
 from uttu.engine.aio import wait_for_event
-from uttu.engine.stats import WorkerReport
 from uttu.engine.supervisor import Ending
 from uttu.frontier.catalog import CrawlStore
 from uttu.model import Counts
-from uttu.model.crawl import CrawlState
+from uttu.model.crawl import CrawlState, WorkerReport
 from uttu.operations.crawls import has_fetched_nothing
 from uttu.runtime.crawl import OpenedCrawl
 from uttu.spider import Spider

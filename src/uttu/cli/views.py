@@ -21,9 +21,9 @@ from uttu.cli.output import (
     print_json,
     say,
 )
-from uttu.frontier.base import DeadLetter, LaneState
 from uttu.frontier.catalog import CrawlStore
 from uttu.model.crawl import CrawlState
+from uttu.model.lease import DeadLetter, LaneState
 from uttu.operations.crawls import CUT_SHORT, CrawlStatus
 from uttu.operations.explanation import UrlExplanation
 from uttu.runtime.crawl import MOVED

@@ -21,12 +21,12 @@ import msgspec
 
 from uttu import settings
 from uttu.clients.addresses import mask_password
-from uttu.engine.stats import WorkerReport
 from uttu.errors import StoreError
-from uttu.frontier.base import LaneState, Rules
+from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlCatalog, CrawlStore
 from uttu.model import Counts
-from uttu.model.crawl import CrawlState
+from uttu.model.crawl import CrawlState, WorkerReport
+from uttu.model.lease import LaneState
 from uttu.runtime.registry import open_frontier
 from uttu.runtime.spec import derive_crawl_name, read_withheld
 from uttu.settings import DATA_FOLDER

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from uttu.errors import UttuError
-from uttu.frontier.base import LaneState, Trace
 from uttu.frontier.catalog import CrawlStore
+from uttu.model.lease import LaneState, Trace
 from uttu.model.url import fingerprint, host_of, origin_of
 from uttu.operations.crawls import CrawlStatus
 from uttu.policy import robots
