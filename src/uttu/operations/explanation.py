@@ -16,7 +16,8 @@ from uttu.errors import UttuError
 from uttu.frontier.catalog import CrawlStore
 from uttu.model.lease import LaneState, Trace
 from uttu.model.url import fingerprint, host_of, origin_of
-from uttu.operations.crawls import CrawlStatus
+from uttu.operations import Report
+from uttu.operations.crawls import CrawlStatus, select_crawl
 from uttu.policy import robots
 from uttu.policy.scope import PRIVATE
 from uttu.policy.traps import Traps
@@ -43,6 +44,24 @@ class UrlExplanation(msgspec.Struct, frozen=True, kw_only=True):
         """The URL it redirected to; empty if it did not, or if the target was refused."""
         found = _redirected(self.trace.reason) if self.trace.state == "done" else None
         return found[1] if found and not found[2] else ""
+
+
+class CrawlExplanation(msgspec.Struct, frozen=True):
+    """What a crawl knows of a URL. ``chain``: the URL and, if it redirected, each URL that it led to."""
+
+    status: CrawlStatus
+    chain: list[UrlExplanation]
+
+
+async def explain(crawl: str, frontier: str, url: str, report: Report) -> CrawlExplanation:
+    """Explain what happened to a URL in a crawl.
+
+    :param url: A canonical URL.
+    :raises StoreError: the store can't be reached, or has no such crawl.
+    """
+    async with select_crawl(crawl, frontier, report) as found:
+        status = await found.status()
+        return CrawlExplanation(status, await explain_url(found.store, status, url))
 
 
 async def explain_url(store: CrawlStore, standing: CrawlStatus, url: str) -> list[UrlExplanation]:

@@ -43,7 +43,6 @@ def create_fetcher(settings: Settings, folder: Path) -> Fetcher:
 
     :raises ConfigError: the setting ``fetcher`` names none, or one that can't be loaded.
     """
-    tune()
     fetcher: Fetcher = load_fetcher(settings.fetcher)(settings)
     if not settings.cache:
         return fetcher

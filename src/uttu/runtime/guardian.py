@@ -37,6 +37,8 @@ from uttu.blackbox import Blackbox
 from uttu.engine.worker_processes import CrashedPage, Pulse, Suspects, describe_exit, is_self_inflicted, is_stopped
 from uttu.errors import BY_SIGNAL, FAILED
 
+__all__ = ["CrashedPage", "EndProcess", "GuardedWork", "run_guarded"]
+
 _POLL_SECONDS: Final = 0.5
 # After a second signal, kill a child whose last heartbeat is older than this.
 _UNRESPONSIVE_SECONDS: Final = 1.5

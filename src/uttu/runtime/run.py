@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import logging
 import os
 import signal
 import threading
@@ -39,9 +40,8 @@ from uttu.engine.supervisor import Ending, Supervisor
 from uttu.errors import ItemsTrimmed, SinkError, SpiderError, UsageError
 from uttu.frontier.base import Cursor, Rules
 from uttu.frontier.catalog import CrawlCatalog, CrawlStore
-from uttu.model import Counts
-from uttu.model.crawl import INTERRUPTED, CrawlState, SettingValues, check_crawl_name
-from uttu.runtime.crawl import LeadSession, lead_program
+from uttu.model.crawl import INTERRUPTED, SettingValues, check_crawl_name
+from uttu.runtime.crawl import CrawlSummary, LeadSession, lead_program
 from uttu.runtime.registry import create_sink
 from uttu.runtime.spec import CrawlSpec
 from uttu.settings import load_settings
@@ -62,21 +62,7 @@ _STREAM_NAME: Final = "stream"
 # Not empty: a cursor with an empty state counts as one that never ran.
 _STREAM_STATE: Final = b"given"
 _POLL_SECONDS: Final = 0.1
-
-
-class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """How a crawl of a program ended."""
-
-    crawl: str
-    state: CrawlState
-    """``finished``, ``limited`` (ended at a limit) or ``stopped`` (the same call resumes it)."""
-    reason: str = ""
-    """Why the crawl ended, if it did not finish: the limit, ``interrupted``, the reason of ``uttu stop``."""
-    counts: Counts
-    dead_kinds: dict[str, int]
-    """Requests that were given up, by kind."""
-    seconds: float
-    """The duration of this run."""
+_log = logging.getLogger("uttu.crawl")
 
 
 def run(
@@ -228,17 +214,11 @@ class _ProgramCrawl:
         began = time.monotonic()
         spec, settings = self._spec, self._settings
         async with lead_program(spec, self._spider, settings, self._name, self._sinks, self._before) as session:
-            store = session.opened.store
+            for output, owner in session.supervisor.elsewhere.items():
+                _log.warning("%s is being written by %s; it is taken over when that process is gone", output, owner)
             self._supervisor = session.supervisor
             ending = await self._attend(session)
-            return CrawlSummary(
-                crawl=self._name,
-                state=ending.state,
-                reason=ending.reason,
-                counts=await store.frontier.counts(),
-                dead_kinds=await store.inspector.dead_kinds(),
-                seconds=time.monotonic() - began,
-            )
+            return await session.summarize(ending, time.monotonic() - began)
 
     async def _before(self, catalog: CrawlCatalog) -> bool:
         """Whether an ended crawl of this name must be resumed: because a stream of it was not read to the end."""

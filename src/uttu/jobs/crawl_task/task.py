@@ -3,10 +3,16 @@
 Each slice is a separate message with the same task id. So the crawl keeps its place in a chain, group or chord, and a
 caller that waits for the result waits for the last slice. A slice is acknowledged after the next one was sent, and is
 delivered again if its worker was killed; ``fencing`` handles the copies.
+
+A job that was cancelled with ``revoke`` stops its crawl. The main process of a worker knows which jobs are revoked; its
+pool processes do not. So a pool process that runs a slice asks it every two seconds. If a revoked slice is dropped
+before it began, the main process stops the crawl.
 """
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,17 +20,21 @@ from typing import Any, Final, NoReturn
 
 import celery
 import msgspec
+from billiard.process import current_process
 from celery import states
 from celery.canvas import Signature
 from celery.exceptions import Ignore, SoftTimeLimitExceeded
+from celery.signals import task_revoked
+from celery.worker import state
+from celery.worker.control import Panel
 from kombu.exceptions import OperationalError
 
 from uttu.engine.worker_processes import HARMED, Suspects
 from uttu.errors import ConfigError, StoreError, UttuError
 from uttu.jobs.confinement import Confinement
-from uttu.jobs.crawl_task import process, revocation
+from uttu.jobs.crawl_task import process
 from uttu.jobs.crawl_task.process import SliceDied
-from uttu.jobs.crawl_task.protocol import SliceEnd, SliceEvent, SliceRequest
+from uttu.jobs.crawl_task.protocol import REVOKED, SliceEnd, SliceEvent, SliceRequest
 from uttu.jobs.schedules import run_once_of
 from uttu.jobs.task import Task
 
@@ -40,6 +50,8 @@ _LEAST_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 2.0
 _BROKER_WAIT_SECONDS: Final = 600.0
 _POLL_SECONDS: Final = 0.5
+_ASK: Final = "uttu_is_revoked"
+_ASK_SECONDS: Final = 1.0
 
 
 class SliceState(msgspec.Struct, frozen=True):
@@ -71,7 +83,7 @@ def run_slice(task: Task, order: SliceRequest, workers: int, stage: SliceState) 
             order,
             suspects,
             lambda word: _handle_event(task, word, order, workers),
-            lambda: revocation.is_revoked(task),
+            lambda: _is_revoked(task),
         )
     except SoftTimeLimitExceeded:
         word = SliceEvent(end=SliceEnd.AGAIN)
@@ -82,9 +94,9 @@ def run_slice(task: Task, order: SliceRequest, workers: int, stage: SliceState) 
     match word.end:
         case SliceEnd.OVER:
             assert word.summary is not None
-            if word.summary["reason"] == revocation.REVOKED:
-                task.backend.mark_as_revoked(task.request.id, revocation.REVOKED, request=task.request)
-                raise Ignore(revocation.REVOKED)
+            if word.summary["reason"] == REVOKED:
+                task.backend.mark_as_revoked(task.request.id, REVOKED, request=task.request)
+                raise Ignore(REVOKED)
             return word.summary
         case SliceEnd.HANDED_ON:
             _send_next(task, msgspec.structs.replace(stage, number=stage.number + 1, failures=0))
@@ -325,3 +337,48 @@ def _is_done(task: Task) -> bool:
     except Exception as error:
         task.logger.warning("the state of %s could not be read: %s", task.request.id, error)
         return False
+
+
+@Panel.register(type="inspect", name=_ASK)
+def _answer(_: Any, task_id: str) -> dict[str, bool]:
+    return {REVOKED: task_id in state.revoked}
+
+
+def _is_revoked(task: Task) -> bool:
+    """Whether the current task was revoked, as far as its worker knows."""
+    if task.request.id in state.revoked:
+        return True
+    if current_process().name == "MainProcess":
+        return False  # this is the worker's main process
+    answers: list[dict[str, dict[str, bool]]] | None = None
+    # If the broker is away, the next call asks again.
+    with contextlib.suppress(Exception):
+        answers = task.app.control.broadcast(
+            _ASK,
+            arguments={"task_id": task.request.id},
+            destination=[task.request.hostname],
+            reply=True,
+            timeout=_ASK_SECONDS,
+            limit=1,
+        )
+    return any(answer.get(REVOKED, False) for each in answers or () for answer in each.values())
+
+
+def stop_revoked(name: str) -> None:
+    """Stop the crawl of every task named ``name`` whose message is dropped because it was revoked."""
+
+    def stop(sender: Any = None, request: Any = None, **_: Any) -> None:
+        if sender is not None and sender.name == name and request is not None:
+            try:
+                order = request_from_message(sender.app, request)
+            except UttuError:
+                return  # the slice could not have begun
+            threading.Thread(target=_stop, args=(sender, order), daemon=True).start()
+
+    task_revoked.connect(stop, weak=False)
+
+
+def _stop(task: Task, order: SliceRequest) -> None:
+    order = msgspec.structs.replace(order, kind="stop")
+    with contextlib.suppress(SliceDied):
+        process.run_process(order, app_folder(task.app), lambda word: None, lambda: False)
