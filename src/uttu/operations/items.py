@@ -55,7 +55,7 @@ async def export_items(
         sinks = {mask_target(target): sink for target, sink in zip(targets, made, strict=True)}
         if not overwrite:
             facts = await store.ledger.facts()
-            await outputs.check_outputs(made, found.catalog, facts, store if follow is not None else None)
+            await outputs.check_outputs(made, found.catalog, facts, store if follow is not None else None, folder)
         await outputs.record_outputs(made, store, closed=False)
         if follow is not None:
             counts = await _follow_items(store, sinks, report, follow)

@@ -51,17 +51,22 @@ class FileRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def check_outputs(
-    sinks: Sequence[Sink], catalog: CrawlCatalog, facts: Mapping[str, str], store: CrawlStore | None = None
+    sinks: Sequence[Sink],
+    catalog: CrawlCatalog,
+    facts: Mapping[str, str],
+    store: CrawlStore | None = None,
+    folder: Path = Path(),
 ) -> None:
     """Refuse to replace files that another program wrote.
 
     :param facts: The ledger of the last crawl with this name. Outputs of that crawl without a record count as its own.
     :param store: The crawl's store. Files with a cursor in it are continued, not replaced.
+    :param folder: Where the relative paths of that crawl start.
     :raises UsageError: a file of another program would be replaced.
     :raises StoreError: the store can't be read.
     """
     given = msgspec.json.decode(facts.get("outputs", "[]"), type=tuple[str, ...])
-    earlier = {os.path.abspath(os.path.expanduser(target)) for target in given}
+    earlier = {os.path.abspath(folder / os.path.expanduser(target)) for target in given}
     for path in _files(sinks):
         if store is not None and (await store.outbox.cursor(path)).state:
             continue
