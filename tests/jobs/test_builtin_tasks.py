@@ -144,7 +144,7 @@ def test_exports_of_several_threads_to_one_file_wait_for_each_other(shop: Crawli
     """Locks on files belong to a process, so threads would write at the same time."""
     for target in ("shared.jsonl", "shared.db"):
         with ThreadPoolExecutor(4) as pool:
-            done = list(pool.map(lambda _, target=target: here("uttu.export", "pages", target), range(8)))  # type: ignore[misc]
+            done = list(pool.map(lambda _, target=target: here("uttu.export", "pages", target), range(8)))
         assert [each["items"] for each in done] == [10] * 8
     assert len((shop.workshop.folder / "shared.jsonl").read_text().splitlines()) == 10
 
