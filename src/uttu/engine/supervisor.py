@@ -19,6 +19,7 @@ from typing import Protocol
 
 import msgspec
 
+from uttu.clients.addresses import mask_logins
 from uttu.clock import Clock
 from uttu.engine.aio import wait_for_event
 from uttu.engine.events import Events
@@ -316,7 +317,7 @@ class Supervisor:
         """Log and publish the state if it has changed."""
         if state != self._told:
             why = ": %(reason)s" if reason else ""
-            _log.info(f"The crawl is %(state)s{why}", {"state": state, "reason": reason})
+            _log.info(f"The crawl is %(state)s{why}", {"state": state, "reason": mask_logins(reason)})
             if self._events is not None:
                 self._events.state(state, reason)
         self._told = state

@@ -15,6 +15,7 @@ from datetime import date
 from pathlib import Path
 
 from uttu import blackbox
+from uttu.clients.addresses import mask_logins
 from uttu.clock import SystemClock
 from uttu.engine.events import Events
 from uttu.engine.handler_steps import StepTracker
@@ -128,7 +129,7 @@ def create_worker(
         worker.rest(lane, seconds)
         _log.info(
             "Lane %(lane)s is held for %(seconds).1f s: %(reason)s",
-            {"lane": lane, "seconds": seconds, "reason": reason},
+            {"lane": lane, "seconds": seconds, "reason": mask_logins(reason)},
         )
         if events is not None:
             events.lane(lane, seconds, reason)

@@ -34,6 +34,7 @@ from typing import Final, NoReturn
 
 from uttu import blackbox
 from uttu.blackbox import Blackbox
+from uttu.clients.addresses import mask_logins
 from uttu.engine.worker_processes import CrashedPage, Pulse, Suspects, describe_exit, is_self_inflicted, is_stopped
 from uttu.errors import BY_SIGNAL, FAILED
 
@@ -229,5 +230,6 @@ def _end_with_parent(parent: int, lifeline: int) -> None:
 
 
 def _print_message(text: str) -> None:
+    text = mask_logins(text)
     print(f"uttu: {text}", file=sys.stderr, flush=True)
     _log.info("%s", text)

@@ -29,6 +29,7 @@ from celery.worker import state
 from celery.worker.control import Panel
 from kombu.exceptions import OperationalError
 
+from uttu.clients.addresses import mask_logins
 from uttu.engine.worker_processes import HARMED, Suspects
 from uttu.errors import ConfigError, StoreError, UttuError
 from uttu.jobs.confinement import Confinement
@@ -164,7 +165,11 @@ def _run(
             guilty = suspects.judge(death.page, death.code, death.stuck)
             fate = "the page is dead" if guilty is not None else "the page is tried once more"
             task.logger.warning(
-                "the process of %s died %s in the handler of %s; %s", order.file, death, death.page.url, fate
+                "the process of %s died %s in the handler of %s; %s",
+                order.file,
+                death,
+                mask_logins(death.page.url),
+                fate,
             )
             took_down = (*order.took_down, guilty) if guilty is not None else order.took_down
             left = max(ends - time.monotonic(), _LEAST_SECONDS)
