@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM of a process that runs a crawl, a worker or a group of processes.
+"""SIGINT and SIGTERM of a process that runs a crawl, a worker or a group of processes, or of a program with a crawl.
 
 Signals are received by Python's signal handlers, not by those of the event loop: Python's also run while a handler of
 the spider blocks the loop, and can interrupt it. The first signal drains: the pages in flight are finished. The second
@@ -163,3 +163,23 @@ def _drain_if_orphaned(drain: Callable[[], None]) -> None:
     if not os.read(sys.stdin.fileno(), 4096):
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
         drain()
+
+
+@contextlib.contextmanager
+def handle_signals(interrupt: Callable[[int], None]) -> Iterator[None]:
+    """Call ``interrupt`` on SIGINT and SIGTERM during the block. Only the main thread can handle signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        watchdog.notify_stop()
+        loop.call_soon_threadsafe(interrupt, number)
+
+    former = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)

@@ -38,6 +38,7 @@ from uttu.jobs.crawl_task.process import SliceDied
 from uttu.jobs.crawl_task.protocol import REVOKED, SliceEnd, SliceEvent, SliceRequest
 from uttu.jobs.schedules import run_once_of
 from uttu.jobs.task import Task
+from uttu.runtime.spec import format_arguments
 
 JOIN: Final = "uttu.crawl.join"
 _SLICE_SECONDS: Final = 60.0
@@ -204,7 +205,7 @@ def build_request(
         "began": stage.began,
         "file": spider,
         "spider_name": spider_name,
-        "arguments": _to_texts(arguments or {}),
+        "arguments": _to_texts(arguments),
         "flags": settings or {},
         "outputs": outputs,
         "crawl": crawl,
@@ -232,13 +233,8 @@ def check_confinement(app: celery.Celery, order: SliceRequest) -> None:
 
 
 def _to_texts(arguments: Any) -> Any:
-    """Return the arguments as text, as on the command line; lists and dicts become JSON."""
-    if not isinstance(arguments, dict):
-        return arguments
-    return {
-        key: msgspec.json.encode(value).decode() if isinstance(value, list | dict) else str(value)
-        for key, value in arguments.items()
-    }
+    """Arguments as text. Anything but a dict is left to the conversion, which refuses it."""
+    return format_arguments(arguments or {}) if isinstance(arguments or {}, dict) else arguments
 
 
 def request_from_message(app: celery.Celery, request: Any) -> SliceRequest:
