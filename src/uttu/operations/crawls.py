@@ -190,13 +190,13 @@ async def read_running_status(catalog: CrawlCatalog, name: str, file: str) -> Cr
     return standing
 
 
-async def list_crawls(catalog: CrawlCatalog) -> list[CrawlStatus]:
+async def list_crawls(catalog: CrawlCatalog, folder: Path = Path()) -> list[CrawlStatus]:
     """All crawls, the most recently active first. One that can't be read has the state ``UNREADABLE``."""
     found = []
     for name in await catalog.names():
         try:
             async with open_store(catalog, name) as store:
-                found.append(await read_status(catalog, name, store))
+                found.append(await read_status(catalog, name, store, folder))
         except StoreError as error:
             found.append(CrawlStatus(name=name, state=UNREADABLE, reason=str(error)))
     return sorted(found, key=lambda each: -each.active)
@@ -209,7 +209,7 @@ async def find_crawl(catalog: CrawlCatalog, name: str = "", folder: Path = Path(
     """
     if name and name in await catalog.names():
         return name, ""
-    return _pick(catalog, await list_crawls(catalog), name, folder)
+    return _pick(catalog, await list_crawls(catalog, folder), name, folder)
 
 
 def _pick(catalog: CrawlCatalog, found: list[CrawlStatus], name: str, folder: Path) -> tuple[str, str]:
@@ -306,7 +306,7 @@ async def read_all(frontier: str, folder: Path = Path()) -> CrawlList:
     :raises StoreError: the store can't be reached.
     """
     async with connect_configured_frontier(frontier, folder) as catalog:
-        return CrawlList(catalog.address, await list_crawls(catalog))
+        return CrawlList(catalog.address, await list_crawls(catalog, folder))
 
 
 class CrawlDetails(msgspec.Struct, frozen=True):
