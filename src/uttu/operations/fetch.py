@@ -12,7 +12,6 @@ import msgspec
 
 from uttu.errors import UsageError, UttuError
 from uttu.fetch.base import Fetcher
-from uttu.fetch.resolver import check_proxy
 from uttu.model import Request, Response
 from uttu.model.url import canonical, host_of, hostname_of
 from uttu.policy import redirect
@@ -117,6 +116,8 @@ async def fetch_page(
     :raises FetchError: a fetch failed.
     """
     if confined:
+        from uttu.fetch.resolver import check_proxy
+
         try:
             await check_proxy(request, settings.proxy)
         except ValueError as error:
