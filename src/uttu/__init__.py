@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from uttu.errors import UttuError
     from uttu.model import Request, Response
-    from uttu.runtime.run import CrawlSummary, run, run_async, stream
+    from uttu.runtime.crawl import CrawlSummary
+    from uttu.runtime.run import run, run_async, stream
     from uttu.spider import Failure, Page, Selection, Spider
 
 __all__ = [
@@ -33,7 +34,7 @@ __version__ = "0.1.0"
 
 # Looked up when first asked for: the command line imports this package, too, and must answer at once.
 _WHERE = {
-    "CrawlSummary": "uttu.runtime.run",
+    "CrawlSummary": "uttu.runtime.crawl",
     "Failure": "uttu.spider",
     "Page": "uttu.spider",
     "Request": "uttu.model",

@@ -29,7 +29,6 @@ from uttu.policy.robots import MAX_CRAWL_DELAY
 USER_AGENT = f"Uttu/{__version__} (web crawler)"
 SETTINGS_FILE = "uttu.toml"
 ENVIRONMENT_PREFIX = "UTTU_"
-FRONTIER_VARIABLE = ENVIRONMENT_PREFIX + "FRONTIER"
 # Not settings: they hold for a process and its children. See uttu.runtime.logs.
 LOG_VARIABLES = tuple(ENVIRONMENT_PREFIX + name for name in ("LOG_LEVEL", "LOG_FILE", "LOG_FORMAT"))
 # Settings that may hold a password and that all processes of a crawl need.
@@ -297,12 +296,6 @@ def find_misspelled_variables(environment: Mapping[str, str]) -> dict[str, str]:
         elif close := difflib.get_close_matches(name, known, n=1, cutoff=0.85):
             found[name] = f"{name} is no setting; did you mean {close[0]}?"
     return found
-
-
-def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a command whose messages are parsed: without variables that it would warn about."""
-    doubtful = find_misspelled_variables(environment)
-    return {name: value for name, value in environment.items() if name not in doubtful}
 
 
 # Names in the table [jobs]. Repeated here because its module needs packages that may not be installed.

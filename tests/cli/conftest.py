@@ -13,11 +13,10 @@ import msgspec
 import pytest
 
 from uttu import cli
-from uttu.engine.stats import WorkerReport
 from uttu.frontier.base import Rules
 from uttu.frontier.sqlite.catalog import SqliteCatalog
 from uttu.model import Dead, Done, Lease, Pace, Redirect, Request, Retry
-from uttu.model.crawl import CrawlState
+from uttu.model.crawl import CrawlState, WorkerReport
 from uttu.model.facts import FactChanges
 from uttu.policy import robots
 from uttu.settings import DATA_FOLDER

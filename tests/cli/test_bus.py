@@ -177,6 +177,25 @@ def test_a_command_does_not_wait_long_for_the_bus(uttu: Uttu, monkeypatch: pytes
     assert told.err.startswith("redis://u:***@h does not answer. So the workers")
 
 
+@pytest.mark.parametrize(("command", "state"), [("pause", "running"), ("resume", "paused"), ("stop", "running")])
+def test_a_command_answers_before_it_notifies_the_bus(
+    uttu: Uttu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, state: str
+) -> None:
+    printed: list[str] = []
+
+    async def away(url: str) -> Bus:
+        printed.append(capsys.readouterr().out)
+        raise TimeoutError
+
+    monkeypatch.setattr(registry, "open_bus", away)
+    monkeypatch.setenv("UTTU_BUS", "redis://h")
+    make_crawl(state=CrawlState(state))
+    with supervised():
+        told = uttu(command, "shop")
+    assert told.code == 0
+    assert [text.startswith("shop ") for text in printed] == [True]
+
+
 def test_passwords_are_not_kept_with_a_crawl() -> None:
     addresses = {"frontier": "redis://:secret@h", "bus": "redis://u:secret@h", "feed": "amqp://u:secret@h?topic=a"}
     plan = ForegroundSpec(file=Path("shop.py"), flags={**addresses, "delay": 1})

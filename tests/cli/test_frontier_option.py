@@ -15,12 +15,11 @@ import pytest
 from tests.cli.conftest import HOST, SPIDER, Uttu, depot_here, make_crawl, supervised
 from uttu.cli.foreground import ForegroundSpec
 from uttu.clients.addresses import mask_password
-from uttu.engine.stats import WorkerReport
 from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.redis.catalog import RedisCatalog
 from uttu.model import Request
-from uttu.model.crawl import CrawlState, Reason, ReasonKind
+from uttu.model.crawl import CrawlState, Reason, ReasonKind, WorkerReport
 from uttu.model.facts import CrawlFacts
 from uttu.spider import Spider
 from uttu.testing.site import SiteProcess

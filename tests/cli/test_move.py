@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Unpack
 
@@ -179,3 +180,12 @@ def test_it_goes_on_there_as_if_nothing_had_happened(project: Project) -> None:
         assert set(fetches(site.records()).values()) == {1}
         fresh = project.run("crawl", "spider.py", "--fresh", "--limit", "3", START=start)
         assert fresh.returncode == 0, fresh.stderr
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_progress_is_drawn_on_a_terminal_only(uttu: Uttu, monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
+    make_crawl(state=CrawlState.PAUSED)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    told = uttu("move", ".", "other")
+    assert told.out.startswith("shop is moved to ")
+    assert (told.err.startswith("\rmoving: "), told.err.endswith("\r")) == (terminal, terminal)

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from uttu.cli.progress import LiveView, ProgressView, create_view, find_slowest
-from uttu.engine.stats import WorkerReport
+from uttu.cli.progress import LiveView, ProgressView, create_view
 from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.sqlite.catalog import SqliteCatalog
 from uttu.model import Counts
+from uttu.model.crawl import WorkerReport
+from uttu.operations.monitor import Progress, ProgressMonitor, find_slowest
 
 
 def hint(*words: str) -> str:
@@ -36,14 +37,14 @@ async def test_a_table_is_drawn_only_where_nothing_else_is_printed(
     stream = io.StringIO()
     stream.isatty = lambda: terminal  # type: ignore[method-assign]
     monkeypatch.setattr(sys, "stderr", stream)
-    assert type(create_view("shop", store, hint, quiet=False, items_here=items_here)) is expected
+    assert type(create_view("shop", ProgressMonitor(store), hint, quiet=False, items_here=items_here)) is expected
     await store.frontier.close()
 
 
 async def test_no_markup_is_shown_whatever_is_said_meanwhile(store: CrawlStore) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
-    async with LiveView("shop", store, hint, console) as view:
-        view.show(Counts(done=7), [WorkerReport(slowest=[("a[bold].example", 0.5)])])
+    async with LiveView("shop", ProgressMonitor(store), hint, console) as view:
+        view.show(Progress(counts=Counts(done=7), reports=[WorkerReport(slowest=[("a[bold].example", 0.5)])]))
         view.say("stopping [/]")
     assert isinstance(console.file, io.StringIO)
     shown = console.file.getvalue()

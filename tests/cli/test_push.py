@@ -13,10 +13,11 @@ from tests.cli.conftest import HOST, Uttu, make_crawl, supervised
 from tests.cli.statuses import in_store, standing
 from tests.crawl.conftest import Project
 from tests.crawl.conftest import project as project
-from uttu.frontier.base import Rules, Trace
+from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlStore
 from uttu.model import Pace, Request
 from uttu.model.crawl import CrawlState
+from uttu.model.lease import Trace
 from uttu.testing.site import Site, SiteProcess
 
 

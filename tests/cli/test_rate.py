@@ -8,9 +8,9 @@ from tests.cli.conftest import Uttu, make_crawl
 from tests.cli.statuses import in_store, standing
 from tests.crawl.conftest import Project
 from tests.crawl.conftest import project as project
-from uttu.frontier.base import LaneState
 from uttu.model import Pace
 from uttu.model.crawl import CrawlState
+from uttu.model.lease import LaneState
 from uttu.testing.site import Site, SiteProcess, gaps
 
 

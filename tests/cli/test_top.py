@@ -14,9 +14,9 @@ import pytest
 
 from tests.cli.conftest import Uttu, make_crawl, supervised
 from uttu.cli.inspect import describe_wait
-from uttu.frontier.base import LaneState
 from uttu.model import Pace
 from uttu.model.crawl import INTERRUPTED, CrawlState
+from uttu.model.lease import LaneState
 
 
 def test_once_without_a_terminal(uttu: Uttu) -> None:

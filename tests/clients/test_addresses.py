@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from uttu.clients.addresses import mask_password
+from uttu.clients.addresses import mask_logins, mask_password
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,23 @@ from uttu.clients.addresses import mask_password
 )
 def test_passwords_are_not_shown(url: str, shown: str) -> None:
     assert mask_password(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("http://me:secret@a.example/x", "http://me:***@a.example/x"),
+        ("http://:secret@a.example", "http://:***@a.example"),
+        ("http://me:s%40cr:et@a.example:8080/x@y?u=z@w", "http://me:***@a.example:8080/x@y?u=z@w"),
+        ("http://a.example:80/me:secret@x", "http://a.example:80/me:secret@x"),
+        ("http://a.example?mail=me:you@x", "http://a.example?mail=me:you@x"),
+        ("http://me@a.example/", "http://me@a.example/"),
+        (
+            "http://a:b@c.example/: by the proxy socks5://d:e@f:1: refused; write to you@g.example",
+            "http://a:***@c.example/: by the proxy socks5://d:***@f:1: refused; write to you@g.example",
+        ),
+        ("no address", "no address"),
+    ],
+)
+def test_logins_in_a_text_are_masked(text: str, shown: str) -> None:
+    assert mask_logins(text) == shown

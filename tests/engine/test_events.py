@@ -15,7 +15,7 @@ from uttu.clock import SystemClock
 from uttu.engine import events as events_module
 from uttu.engine.events import Events
 from uttu.errors import BusUnavailable
-from uttu.model.crawl import NO_REASON, CrawlState
+from uttu.model.crawl import NO_REASON, CrawlState, Reason
 from uttu.testing.contracts.broker import Inbox, subscribe_to
 
 
@@ -113,3 +113,19 @@ async def test_a_broker_that_is_away_costs_events_and_nothing_else(
             events.items(1)
     # Those that never found room, those that were refused, and what was left.
     assert events.dropped >= 25
+
+
+async def test_passwords_in_urls_are_not_published() -> None:
+    bus, inbox = MemoryBus(), Inbox()
+    await bus.subscribe(subscribe_to("crawl.shop.#"), inbox)
+    async with Events("shop", SystemClock(), bus) as events:
+        events.page("http://me:secret@shop.example/", 200, 512, 0.25, 1)
+        events.lane("shop.example", 30.0, "http://me:secret@shop.example/: refused")
+        events.state(CrawlState.STOPPED, Reason("http://me:secret@shop.example/: refused"))
+        await inbox.count(3)
+    assert [what.get("url", what.get("reason")) for _, what in told(inbox)] == [
+        "http://me:***@shop.example/",
+        "http://me:***@shop.example/: refused",
+        "http://me:***@shop.example/: refused",
+    ]
+    await bus.close()

@@ -13,13 +13,12 @@ from tests.engine.test_exporter import MemorySink, raising, until
 from uttu.engine import exporter as drain_module
 from uttu.engine import exporter as follow_module
 from uttu.engine.exporter import ItemFollower
-from uttu.engine.stats import WorkerReport
 from uttu.errors import SinkError
 from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.sqlite.catalog import SqliteCatalog
 from uttu.model import Done, Pace, Request
-from uttu.model.crawl import CrawlState
+from uttu.model.crawl import CrawlState, WorkerReport
 from uttu.sinks.json import JsonLines
 
 RULES = Rules(pace=Pace(0, 0))

@@ -16,14 +16,14 @@ from uttu.engine import heartbeat as member_module
 from uttu.engine.heartbeat import CrawlWorker, is_over
 from uttu.engine.link_filter import LinkFilter
 from uttu.engine.seeds import PushedSeeds
-from uttu.engine.stats import WorkerReport, WorkerStats
+from uttu.engine.stats import WorkerStats
 from uttu.engine.worker import ProcessPage, Worker
 from uttu.errors import StoreError
 from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.sqlite.catalog import SqliteCatalog
 from uttu.model import Counts, Done, Lease, Outcome, Pace, Request
-from uttu.model.crawl import INTERRUPTED, CrawlLimits, CrawlState, Reason
+from uttu.model.crawl import INTERRUPTED, CrawlLimits, CrawlState, Reason, WorkerReport
 from uttu.model.facts import CrawlFacts
 from uttu.policy.concurrency import ConcurrencyController
 from uttu.policy.scope import Scope

@@ -18,14 +18,13 @@ from uttu.clock import SystemClock
 from uttu.engine import supervisor as supervisor_module
 from uttu.engine.exporter import Exporter
 from uttu.engine.seeds import TopicSeeds
-from uttu.engine.stats import WorkerReport
 from uttu.engine.supervisor import HANDED_ON, Ending, Supervisor, WorkerGroup
 from uttu.engine.worker_processes import CrashedPage
 from uttu.errors import BusError, SinkError, SpiderError, StartError, StoreError, UttuError
 from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.sqlite.catalog import SqliteCatalog
 from uttu.model import Counts, Done, Request
-from uttu.model.crawl import INTERRUPTED, CrawlLimits, CrawlState, Reason
+from uttu.model.crawl import INTERRUPTED, CrawlLimits, CrawlState, Reason, WorkerReport
 from uttu.testing.contracts.broker import eventually
 
 __all__ = ["attentive"]

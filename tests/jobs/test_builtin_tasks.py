@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -100,3 +106,60 @@ def test_push(shop: Crawling) -> None:
 def test_push_fails(shop: Crawling) -> None:
     with pytest.raises(UttuError, match="there is no crawl 'nothing'"):
         shop.get(shop.task("uttu.push", "nothing", shop.site.url).apply_async())
+
+
+@pytest.fixture
+def here(shop: Crawling, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Calls a task in this process, whose working directory is not the app's folder, and which starts no other."""
+
+    def refuse(*args: Any, **options: Any) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
+    shop.workshop.app.loader.import_default_modules()
+    return lambda name, *args, **kwargs: shop.workshop.app.tasks[name](*args, **kwargs)
+
+
+def test_they_work_in_the_process_of_the_worker_and_in_the_folder_of_the_app(shop: Crawling, here: Any) -> None:
+    assert here("uttu.fetch", f"{shop.site.url}p/1")["status"] == 200
+    assert here("uttu.export", "pages.py", "own.jsonl") == {"crawl": "pages", "file": "own.jsonl", "items": 10}
+    assert len((shop.workshop.folder / "own.jsonl").read_text().splitlines()) == 10
+    told = here("uttu.push", "pages.py", [f"{shop.site.url}p/0"])
+    assert told == {"crawl": "pages", "new": 0, "known": 1, "bad": 0}
+
+
+def test_what_is_returned_is_what_the_command_prints(shop: Crawling, here: Any) -> None:
+    found = here("uttu.fetch", f"{shop.site.url}odd/redirect/to?url=/p/1")
+    assert list(found) == ["url", "status", "ok", "via", "headers", "elapsed", "version", "size", "text"]
+    assert found["via"] == [f"{shop.site.url}odd/redirect/to?url=/p/1"]
+    assert all(isinstance(pair, list) for pair in found["headers"])
+
+
+def test_a_file_of_the_settings_is_looked_for_in_the_folder_of_the_app(shop: Crawling, here: Any) -> None:
+    with pytest.raises(ConfigError, match=str(shop.workshop.folder / "none.pem")):
+        here("uttu.fetch", f"{shop.site.url}p/1", settings={"ca_file": "none.pem"})
+
+
+def test_exports_of_several_threads_to_one_file_wait_for_each_other(shop: Crawling, here: Any) -> None:
+    """Locks on files belong to a process, so threads would write at the same time."""
+    for target in ("shared.jsonl", "shared.db"):
+        with ThreadPoolExecutor(4) as pool:
+            done = list(pool.map(lambda _, target=target: here("uttu.export", "pages", target), range(8)))
+        assert [each["items"] for each in done] == [10] * 8
+    assert len((shop.workshop.folder / "shared.jsonl").read_text().splitlines()) == 10
+
+
+def test_they_can_be_called_where_a_loop_runs(shop: Crawling, here: Any) -> None:
+    async def task() -> Any:
+        return here("uttu.push", "pages", f"{shop.site.url}p/0")
+
+    assert asyncio.run(task())["known"] == 1
+
+
+def test_a_pool_without_threads_is_refused(shop: Crawling, here: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Greenlets in place of threads would wait forever for the event loop."""
+    monkey = ModuleType("gevent.monkey")
+    monkey.is_module_patched = lambda name: name == "threading"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "gevent.monkey", monkey)
+    with pytest.raises(ConfigError, match="--pool prefork, threads or solo"):
+        here("uttu.push", "pages", f"{shop.site.url}p/0")

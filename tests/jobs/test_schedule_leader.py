@@ -21,9 +21,9 @@ from uttu.jobs import App, JobSettings
 from uttu.jobs.schedules.base import RunState, ScheduleBackend
 from uttu.jobs.schedules.beat import BrokerAway, Leader, _Deposed, send
 from uttu.jobs.schedules.catalog import open_schedule_store
-from uttu.jobs.schedules.run_once import HEADER
 from uttu.jobs.schedules.schedule import Schedule, ScheduleState, create_run
 from uttu.jobs.schedules.triggers import Every
+from uttu.jobs.task import RUN_HEADER
 from uttu.testing.clock import FakeClock
 from uttu.testing.waiting import wait_until
 
@@ -113,7 +113,7 @@ def test_what_is_due_is_sent_once(beat: Beat) -> None:
     assert message["headers"]["task"] == "tasks.any"
     assert message["headers"]["id"] == create_run(beat.name, "e", due).id
     assert json.loads(base64.b64decode(message["body"]))[:2] == [[1], {"x": 2}]
-    assert message["headers"][HEADER]["entry"] == "e"
+    assert message["headers"][RUN_HEADER]["entry"] == "e"
     assert (beat.state.last, beat.state.next, beat.state.sent) == (due, due + timedelta(seconds=60), 1)
     assert beat.store.fires() == []
 
@@ -257,7 +257,7 @@ def test_arguments_that_can_not_be_sent_hold_up_nobody(beat: Beat) -> None:
         Schedule(name="good", task="tasks.any", when=Every(60.0), source="command"), ScheduleState(next=beat.now)
     )
     beat.leader.turn()
-    assert [message["headers"][HEADER]["entry"] for message in beat.sent] == ["good"]
+    assert [message["headers"][RUN_HEADER]["entry"] for message in beat.sent] == ["good"]
     notes = {kept.entry.name: kept.state.note for kept in beat.store.entries()}
     assert "no-such" in notes["bad"]
     assert notes["good"] == ""
@@ -334,7 +334,7 @@ class TestOverlap:
             beat.store.end(beat.ids[-1], "worker", LONG, alone="e")
             beat.leader.turn()
             assert len(beat.sent) == number + 1
-        dues = [message["headers"][HEADER]["due"] for message in beat.sent]
+        dues = [message["headers"][RUN_HEADER]["due"] for message in beat.sent]
         assert dues == sorted(set(dues))
         assert beat.store.fires() == []
 

@@ -288,3 +288,109 @@ def test_the_keywords_of_a_spider_are_the_settings() -> None:
 async def test_crawls_of_tests_are_led_the_same_way(site: str, folder: Path) -> None:
     crawled = await crawl(shop(site), folder, max_pages=3)
     assert (crawled.ending.state, len(crawled.items)) == ("limited", 3)
+
+
+def sized(site: str, seen: list[Any]) -> Spider:
+    spider = Spider("sized", start=f"{site}shop/", args={"size": 1, "words": ["a"], "mode": ""}, **QUICK)
+
+    @spider.page
+    def each(page: Page) -> None:
+        seen.append(dict(spider.args))
+
+    return spider
+
+
+def test_arguments_are_set_for_one_run(site: str) -> None:
+    seen: list[Any] = []
+    spider = sized(site, seen)
+    given = uttu.run(spider, args={"size": 3, "words": ["b", "c"], "mode": "new"})
+    again = uttu.run(spider, args={"size": "3", "words": '["b","c"]', "mode": "new"})
+    plain = uttu.run(spider)
+    assert seen == [*[{"size": 3, "words": ["b", "c"], "mode": "new"}] * 2, {"size": 1, "words": ["a"], "mode": ""}]
+    assert given.crawl == again.crawl != plain.crawl == "sized"
+    assert spider.args == {"size": 1, "words": ["a"], "mode": ""}
+    facts = msgspec.json.decode(
+        subprocess.run(
+            [sys.executable, "-m", "uttu", "status", given.crawl, "--json"], capture_output=True, check=True
+        ).stdout
+    )
+    assert facts["state"] == "finished"
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"args": {"sizes": 3}}, "takes no argument sizes; it takes: size, words, mode"),
+        ({"args": {"size": "many"}}, "-a size=many"),
+        ({"workers": 0}, "workers=0: give a number from 1 on"),
+    ],
+)
+def test_wrong_arguments_are_refused(site: str, given: dict[str, Any], text: str) -> None:
+    spider = sized(site, [])
+    with pytest.raises(UsageError, match=text):
+        uttu.run(spider, **given)
+    assert spider.args == {"size": 1, "words": ["a"], "mode": ""}
+    assert not Path(".uttu/crawls").exists()
+
+
+async def test_one_spider_with_two_sets_of_arguments_at_once_is_refused(site: str) -> None:
+    spider = sized(site, [])
+    done = await asyncio.gather(
+        *(uttu.run_async(spider, args={"size": size}, name=name) for size, name in ((2, "a"), (3, "b"), (2, "c"))),
+        return_exceptions=True,
+    )
+    assert [type(each) for each in done] == [CrawlSummary, UsageError, CrawlSummary]
+    assert "give each crawl its own Spider object" in str(done[1])
+    assert spider.args["size"] == 1
+
+
+SHARED = """
+import os
+import uttu
+from uttu import Page, Spider
+
+spider = Spider("shop", start="{site}shop/", args={{"tag": "none"}}, delay=0, per_host=0, robots=False, private=True)
+
+@spider.page
+def each(page: Page):
+    yield {{"url": page.url, "tag": spider.args["tag"], "pid": os.getpid()}}
+    yield page.follow_all("article.product h3 a, li.next a")
+
+{guard}
+    summary = uttu.run(
+        spider, output="items.jsonl", args={{"tag": "x y"}}, workers=2, http2=False,
+        domains=["a.example", "127.77.0.1"],
+        headers={{"X-Who": "me"}},
+    )
+    print(summary.state, summary.counts.items, os.getpid())
+"""
+
+
+def test_several_workers(site: str) -> None:
+    Path("program.py").write_text(SHARED.format(site=site, guard='if __name__ == "__main__":'))
+    done = subprocess.run([sys.executable, "program.py"], capture_output=True, text=True, check=True)
+    state, items, own = done.stdout.split()
+    rows = lines("items.jsonl")
+    assert (state, int(items)) == ("finished", len(rows))
+    assert len({row["url"] for row in rows}) == len(rows) > 100
+    assert {row["tag"] for row in rows} == {"x y"}
+    assert int(own) not in {row["pid"] for row in rows}
+    assert done.stderr == ""
+
+
+def test_several_workers_need_a_file_that_starts_no_crawl_when_it_is_loaded(site: str) -> None:
+    Path("program.py").write_text(SHARED.format(site=site, guard="if True:"))
+    done = subprocess.run([sys.executable, "program.py"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "UttuError: a worker process failed with exit code 3; its message is above" in done.stderr
+    assert 'Put the call below: if __name__ == "__main__":' in done.stderr
+
+
+def test_several_workers_need_a_file(site: str) -> None:
+    code = compile("def each(page): yield {}", "<notebook>", "exec")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    spider = Spider("typed", start=site, **QUICK)
+    spider.page(names["each"])
+    with pytest.raises(UsageError, match="workers=2: the spider 'typed' has no file that each process could load"):
+        uttu.run(spider, workers=2)

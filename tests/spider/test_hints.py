@@ -125,7 +125,7 @@ def test_values_of_settings(setting: str, said: str) -> None:
 def test_variables_that_are_misspelled() -> None:
     given = {"UTTU_DELAYS": "1", "UTTU_JOBS_BROKR": "x", "UTTU_DOWNLOAD_DELAY": "2", "UTTU_USERAGENT": "x"}
     fine = {"UTTU_DELAY": "1", "UTTU_JOBS_BROKER": "x", "UTTU_TEST_DELAYS": "1", "UTTU_MY_OWN_THING": "1", "PATH": ""}
-    assert settings.child_environment(given | fine) == fine
+    assert settings.find_misspelled_variables(given | fine).keys() == given.keys()
     assert list(settings.find_misspelled_variables(given | fine).values()) == [
         "UTTU_DELAYS is no setting; did you mean UTTU_DELAY?",
         "UTTU_JOBS_BROKR is no setting; did you mean UTTU_JOBS_BROKER?",

@@ -19,14 +19,23 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from uttu.bus.base import Bus, Delivery, Group, SubscribeOptions, Subscription
-from uttu.bus.consumer import REASON_HEADER
 from uttu.cli.options import AsJson, BusUrl, GroupName, LoggedCommand, parse_pairs
-from uttu.cli.output import Screen, build_table, format_count, say
-from uttu.clients import ConnectionState
-from uttu.operations.bus import connect_configured_bus, delivery_dict, format_delivery
+from uttu.cli.output import Screen, build_table, format_count, print_json, say
+from uttu.operations.bus import (
+    Delivery,
+    Group,
+    MessageReader,
+    SubscribeOptions,
+    build_options,
+    dead_reason,
+    peek_messages,
+    publish_messages,
+    purge_group,
+    read_groups,
+    watch_group,
+)
+from uttu.operations.lines import MessageTemplate, delivery_dict, format_delivery
 
-_LOOK_SECONDS = 1.0  # between two rounds of --watch
 _SHOWN = 200  # characters of a payload in a table
 _HEAD = ("group", "lag", "ready", "held", "delayed", "dead", "subscribers", "topics")
 _NUMBERS = _HEAD[1:7]
@@ -42,17 +51,17 @@ def show_groups(groups: Sequence[Group], as_json: bool) -> None:
         say("no groups")
 
 
-async def watch_group(bus: Bus, name: str, as_json: bool) -> None:
+async def show_watched(url: str, name: str, as_json: bool) -> None:
     """Show the group once a second, until cancelled."""
-    if as_json or not sys.stdout.isatty():
-        while True:
-            show_groups(await bus.groups(name), True)
-            sys.stdout.flush()
-            await asyncio.sleep(_LOOK_SECONDS)
-    with Live(console=Console(highlight=False), auto_refresh=False) as live:
-        while True:
-            live.update(build_table(_HEAD, [_row(group) for group in await bus.groups(name)], _NUMBERS), refresh=True)
-            await asyncio.sleep(_LOOK_SECONDS)
+    async with contextlib.aclosing(watch_group(url, name)) as looks:
+        if as_json or not sys.stdout.isatty():
+            async for groups in looks:
+                show_groups(groups, True)
+                sys.stdout.flush()
+            return
+        with Live(console=Console(highlight=False), auto_refresh=False) as live:
+            async for groups in looks:
+                live.update(build_table(_HEAD, [_row(group) for group in groups], _NUMBERS), refresh=True)
 
 
 def show_messages(messages: Sequence[Delivery], as_json: bool) -> None:
@@ -60,9 +69,13 @@ def show_messages(messages: Sequence[Delivery], as_json: bool) -> None:
         for message in messages:
             print(format_delivery(message))
     elif messages:
-        dead = any(REASON_HEADER in message.headers for message in messages)
+        reasons = [dead_reason(message) for message in messages]
+        dead = any(reason is not None for reason in reasons)
         head = ("id", "topic", "key", "attempt", "payload", *(["reason"] if dead else []))
-        rows = [(*_cells(message), *([message.headers.get(REASON_HEADER, "")] if dead else [])) for message in messages]
+        rows = [
+            (*_cells(message), *([reason or ""] if dead else []))
+            for message, reason in zip(messages, reasons, strict=True)
+        ]
         Screen().table(head, rows, ("attempt",))
     else:
         say("no messages")
@@ -96,73 +109,24 @@ async def print_messages(url: str, options: SubscribeOptions, count: int | None,
     :raises BusError: the bus is not usable.
     :raises OSError: standard output cannot be written. Messages that it did not take are not acknowledged.
     """
-    async with connect_configured_bus(url) as bus:
-        bus.listen(_say_connection)
-        printer = _Printer(count)
-        subscription = await bus.subscribe(options, printer.handle)
-        if count == 0:
-            # Pause before a message is delivered, since that would count as an attempt.
-            subscription.pause()
-        printer.began.set_result(subscription)
-        try:
-            await _until_over(subscription, printer.over, seconds)
-        finally:
-            await subscription.close()
-    if printer.error is not None:
-        raise printer.error
-    say(format_count(printer.printed, "message"))
 
+    def receive(deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            print(format_delivery(delivery))
+        sys.stdout.flush()
 
-class _Printer:
-    def __init__(self, count: int | None) -> None:
-        self.printed = 0
-        self.error: OSError | None = None
-        self.over = asyncio.Event()
-        # Its own subscription, for :meth:`_end`. The first batch may arrive before ``subscribe`` returns.
-        self.began: asyncio.Future[Subscription] = asyncio.get_running_loop().create_future()
-        self._count = count
-        if count == 0:
-            self.over.set()
+    def handle_signals() -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(each, reader.stop)
 
-    async def handle(self, deliveries: list[Delivery]) -> None:
-        try:
-            for delivery in deliveries:
-                print(format_delivery(delivery))
-            sys.stdout.flush()
-        except OSError as error:
-            self.error = error
-            await self._end()
-            raise
-        self.printed += len(deliveries)
-        if self.printed == self._count:
-            await self._end()
-
-    async def _end(self) -> None:
-        """Close the subscription, so that no more messages are delivered."""
-        self.over.set()
-        await (await self.began).close()
-
-
-async def _until_over(subscription: Subscription, over: asyncio.Event, seconds: float | None) -> None:
     loop = asyncio.get_running_loop()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(each, over.set)
-    ends = [asyncio.ensure_future(subscription.wait()), asyncio.ensure_future(over.wait())]
+    reader = MessageReader(receive, say, count, handle_signals)
     try:
-        done, _ = await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        for end in done:
-            end.result()
+        await reader.run(url, options, seconds)
     finally:
-        for end in ends:
-            end.cancel()
         for each in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(each)
-
-
-def _say_connection(state: ConnectionState, what: str) -> None:
-    if state is not ConnectionState.CLOSED:
-        with contextlib.suppress(OSError):
-            say(f"the connection is {state}: {what}")
+    say(format_count(reader.received, "message"))
 
 
 def publish(
@@ -209,26 +173,19 @@ def publish(
     as_json: AsJson = False,
 ) -> None:
     """Publish messages, and say how many the broker has confirmed."""
-    import asyncio
-
-    from uttu.bus.topics import check_topic
-    from uttu.cli.output import format_count, print_json, say
-    from uttu.operations.bus import MessageTemplate, publish_messages
-
     if not (payloads or file):
         raise typer.BadParameter("give payloads, or a file of them with -f")
     if id and (file or len(payloads) > 1):
         raise typer.BadParameter("--id is for one message")
     if not (topic or messages):
         raise typer.BadParameter("give a topic")
-    try:
-        if topic:
-            check_topic(topic)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
     template = MessageTemplate(
         topic=topic, key=key, headers=parse_pairs(header, "--header"), id=id, priority=priority, delay=delay
     )
+    try:
+        template.check()
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
     published = asyncio.run(publish_messages(bus, template, payloads, file, say, whole=messages, max_lag=max_lag))
     if as_json:
         print_json({"confirmed": published.confirmed})
@@ -268,22 +225,12 @@ def subscribe(
     bus: BusUrl = "",
 ) -> None:
     """Print each message as a line of JSON, then acknowledge it. Ctrl-C ends."""
-    import asyncio
-
-    from uttu.bus.base import HeaderFilter, SubscribeOptions
-
     headers = parse_pairs(where, "--where")
     if any_ and not headers:
         raise typer.BadParameter("--any says how --where is meant; give that, too")
     try:
-        options = SubscribeOptions(
-            topics=tuple(topics),
-            group=group,
-            where=HeaderFilter(headers, any=any_) if headers else None,
-            prefetch=prefetch if count is None else min(prefetch, max(count, 1)),
-            # With --count, take messages one by one, so that only printed messages are acknowledged.
-            batch=100 if count is None else 1,
-            start="earliest" if from_start else "latest",
+        options = build_options(
+            topics, group, headers, match_any=any_, prefetch=prefetch, count=count, from_start=from_start
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
@@ -292,15 +239,7 @@ def subscribe(
 
 def groups(bus: BusUrl = "", as_json: AsJson = False) -> None:
     """Show the groups and how far behind they are. JSON lines if standard output is not a terminal."""
-    import asyncio
-
-    from uttu.operations.bus import connect_configured_bus
-
-    async def show() -> None:
-        async with connect_configured_bus(bus) as broker:
-            show_groups(await broker.groups(), as_json)
-
-    asyncio.run(show())
+    show_groups(asyncio.run(read_groups(bus)), as_json)
 
 
 def lag(
@@ -310,21 +249,12 @@ def lag(
     as_json: AsJson = False,
 ) -> None:
     """Show what a group has not processed yet. JSON lines if standard output is not a terminal."""
-    import asyncio
-    import contextlib
-
-    from uttu.operations.bus import connect_configured_bus
-
-    async def show() -> None:
-        async with connect_configured_bus(bus) as broker:
-            if watch:
-                await watch_group(broker, group, as_json)
-            else:
-                show_groups(await broker.groups(group), as_json)
-
+    if not watch:
+        show_groups(asyncio.run(read_groups(bus, group)), as_json)
+        return
     # Ctrl-C is the only way to end a watch, so it is not a failure.
-    with contextlib.suppress(*[KeyboardInterrupt] if watch else []):
-        asyncio.run(show())
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(show_watched(bus, group, as_json))
 
 
 def peek(
@@ -335,15 +265,7 @@ def peek(
     as_json: AsJson = False,
 ) -> None:
     """Show the next messages of a group. JSON lines if standard output is not a terminal."""
-    import asyncio
-
-    from uttu.operations.bus import connect_configured_bus
-
-    async def show() -> None:
-        async with connect_configured_bus(bus) as broker:
-            show_messages(await broker.peek(group, limit, dead=dead), as_json)
-
-    asyncio.run(show())
+    show_messages(asyncio.run(peek_messages(bus, group, limit, dead=dead)), as_json)
 
 
 def purge(
@@ -355,19 +277,9 @@ def purge(
     as_json: AsJson = False,
 ) -> None:
     """Delete the waiting messages of a group. Messages that subscribers hold stay, unless the group is forgotten."""
-    import asyncio
-
-    from uttu.cli.output import format_count, print_json
-    from uttu.operations.bus import connect_configured_bus
-
     if not yes:
         raise typer.BadParameter("this can't be undone; say --yes")
-
-    async def throw() -> int:
-        async with connect_configured_bus(bus) as broker:
-            return await broker.purge(group, dead=dead, forget=forget)
-
-    thrown = asyncio.run(throw())
+    thrown = asyncio.run(purge_group(bus, group, dead=dead, forget=forget))
     if as_json:
         print_json({"group": group, "thrown": thrown, "forgotten": forget})
     else:

@@ -6,41 +6,52 @@ frontier.
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from uttu.cli.options import FrontierUrl, GivenCrawl
 
+if TYPE_CHECKING:
+    from uttu.operations.control import ControlDecision
+    from uttu.operations.crawls import CrawlStatus
+
 
 def pause(crawl: GivenCrawl, frontier: FrontierUrl = "") -> None:
     """Pause a crawl: all workers finish the pages in flight, then wait."""
-    import asyncio
-
-    from uttu.cli.output import say
     from uttu.operations import control
 
-    print(asyncio.run(control.change_state(crawl, frontier, control.pause, say)))
+    _change(crawl, frontier, control.pause)
 
 
 def resume(crawl: GivenCrawl, frontier: FrontierUrl = "") -> None:
     """Resume a paused crawl."""
-    import asyncio
-
-    from uttu.cli.output import say
     from uttu.operations import control
 
-    print(asyncio.run(control.change_state(crawl, frontier, control.resume, say)))
+    _change(crawl, frontier, control.resume)
 
 
 def stop(crawl: GivenCrawl, frontier: FrontierUrl = "") -> None:
     """Stop a crawl: all workers finish the pages in flight, then end. The command that started it resumes it."""
+    from uttu.operations import control
+
+    _change(crawl, frontier, control.stop)
+
+
+def _change(crawl: str, frontier: str, decide: Callable[[CrawlStatus], ControlDecision]) -> None:
     import asyncio
 
     from uttu.cli.output import say
-    from uttu.operations import control
+    from uttu.operations.control import announce_change, change_state
 
-    print(asyncio.run(control.change_state(crawl, frontier, control.stop, say)))
+    async def run() -> None:
+        change = await change_state(crawl, frontier, decide, say)
+        # The change is stored. Print it before the bus is notified, which takes seconds if the broker is away.
+        print(change.said, flush=True)
+        await announce_change(change, say)
+
+    asyncio.run(run())
 
 
 def rate(
@@ -57,40 +68,17 @@ def rate(
     import asyncio
 
     from uttu.cli.output import format_duration, say
-    from uttu.errors import UttuError
-    from uttu.model.crawl import CrawlState
-    from uttu.operations.control import check_not_moved, resolve_crawl
-    from uttu.operations.crawls import connect_configured_frontier, open_store, read_status
+    from uttu.operations.control import parse_lane, set_rate
 
     if (delay is None) == (not reset):
         raise typer.BadParameter("give either --delay SECONDS or --reset")
-    lane = _parse_lane(host)
-
-    async def pin() -> None:
-        async with connect_configured_frontier(frontier) as catalog:
-            name = await resolve_crawl(catalog, crawl, say)
-            async with open_store(catalog, name) as store:
-                standing = await read_status(catalog, name, store)
-                check_not_moved(standing)
-                if standing.state == CrawlState.FINISHED:
-                    raise UttuError(f"crawl {name!r} has finished; a new one starts with: {standing.command()}")
-                await store.inspector.pin(lane, delay)
-        if delay is None:
-            print(f"{lane} goes at its own pace again")
-        else:
-            pace = f"a request every {format_duration(delay)}" if delay else "one request at a time, without a delay"
-            print(f"{lane} gets {pace}. Undo it with: {standing.words('rate', name, lane, '--reset')}")
-
-    asyncio.run(pin())
-
-
-def _parse_lane(host: str) -> str:
-    """The lane of a host, named as in requests: without the default port of the scheme."""
-    from uttu.cli.options import parse_url_argument
-    from uttu.model.url import canonical, host_of
-
-    if "://" in host:
-        return host_of(parse_url_argument(host))
-    url = parse_url_argument(host)
-    rest = url.partition("://")[2]
-    return min((host_of(canonical(f"{scheme}://{rest}")) for scheme in ("http", "https")), key=len)
+    try:
+        lane = parse_lane(host)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    status = asyncio.run(set_rate(crawl, frontier, lane, delay, say)).status
+    if delay is None:
+        print(f"{lane} goes at its own pace again")
+    else:
+        pace = f"a request every {format_duration(delay)}" if delay else "one request at a time, without a delay"
+        print(f"{lane} gets {pace}. Undo it with: {status.words('rate', status.name, lane, '--reset')}")

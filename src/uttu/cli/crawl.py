@@ -26,7 +26,7 @@ from uttu.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from uttu.engine.worker_processes import CrashedPage
+    from uttu.runtime.guardian import CrashedPage
 
 
 def crawl(

@@ -29,14 +29,10 @@ from rich.padding import Padding
 from rich.syntax import Syntax
 
 from uttu.cli.output import Screen, format_count
-from uttu.engine.stats import WorkerReport
-from uttu.errors import FAILED, StoreError, UttuError
-from uttu.frontier.catalog import CrawlCatalog, CrawlStore
+from uttu.errors import FAILED, UttuError
 from uttu.model.lease import RequestState
 from uttu.model.url import fingerprint
-from uttu.operations.crawls import open_store
-from uttu.runtime.registry import open_frontier
-from uttu.settings import DATA_FOLDER
+from uttu.operations.crawls import BrokenState, CrawlHandle, connect_frontier, list_crawls, open_store
 from uttu.testing.site import Site, SiteProcess, fetches, gaps
 from uttu.testing.site.model import Layout
 
@@ -70,45 +66,42 @@ def kill_crawl_at(child: subprocess.Popen[bytes], folder: Path, pages: int, site
 
 
 async def _kill_at(child: subprocess.Popen[bytes], folder: Path, pages: int, site: SiteProcess) -> KilledCrawl:
-    catalog = await open_frontier("", folder / DATA_FOLDER)
-    async with open_store(catalog, await _find_crawl(child, catalog)) as store:
-        began = time.monotonic()
-        while (await store.frontier.counts()).done < pages:
-            if child.poll() is not None or time.monotonic() - began > _MAX_SECONDS:
-                raise UttuError("the demo's crawl did not get as far as it should")
+    async with connect_frontier("", folder) as catalog:
+        while not (
+            names := [each.name for each in await list_crawls(catalog) if each.state is not BrokenState.UNREADABLE]
+        ):
+            # The file of a crawl exists for a moment before its tables do.
+            if child.poll() is not None:
+                raise UttuError("the demo's crawl could not be started; its message is above")
             await asyncio.sleep(_LOOK_SECONDS)
-        reports = [
-            msgspec.json.decode(report, type=WorkerReport) for _, report in (await store.ledger.reports()).values()
-        ]
-        processes = {child.pid, *(report.pid for report in reports)}
-        for process in processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        child.wait()
-        counts = await store.frontier.counts()
-        return KilledCrawl(len(processes), counts.done, counts.leased, await _in_flight(store, site))
+        async with open_store(catalog, names[0]) as store:
+            return await _kill(child, CrawlHandle(catalog, names[0], store), pages, site)
 
 
-async def _in_flight(store: CrawlStore, site: SiteProcess) -> frozenset[tuple[str, str]]:
+async def _kill(child: subprocess.Popen[bytes], crawl: CrawlHandle, pages: int, site: SiteProcess) -> KilledCrawl:
+    began = time.monotonic()
+    while (await crawl.store.frontier.counts()).done < pages:
+        if child.poll() is not None or time.monotonic() - began > _MAX_SECONDS:
+            raise UttuError("the demo's crawl did not get as far as it should")
+        await asyncio.sleep(_LOOK_SECONDS)
+    reports = (await crawl.status()).workers.values()
+    processes = {child.pid, *(report.pid for _, report in reports)}
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    child.wait()
+    counts = (await crawl.status()).counts
+    return KilledCrawl(len(processes), counts.done, counts.leased, await _in_flight(crawl, site))
+
+
+async def _in_flight(crawl: CrawlHandle, site: SiteProcess) -> frozenset[tuple[str, str]]:
     """The last requests in the site's log whose pages are still leased."""
     found = set()
     for record in site.records()[-_LAST_REQUESTS:]:
         url = f"{site.site.scheme}://{record.host}:{urlsplit(site.url).port}{record.path}"
-        if (await store.inspector.trace(fingerprint(url))).state is RequestState.LEASED:
+        if (await crawl.store.inspector.trace(fingerprint(url))).state is RequestState.LEASED:
             found.add((record.host, record.path))
     return frozenset(found)
-
-
-async def _find_crawl(child: subprocess.Popen[bytes], catalog: CrawlCatalog) -> str:
-    """The only crawl of the catalog, as soon as it exists."""
-    while child.poll() is None:
-        for name in await catalog.names():
-            # The file exists for a moment before its tables do.
-            with contextlib.suppress(StoreError):
-                async with open_store(catalog, name):
-                    return name
-        await asyncio.sleep(_LOOK_SECONDS)
-    raise UttuError("the demo's crawl could not be started; its message is above")
 
 
 class DemoResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import shlex
 import sys
 import threading
 import traceback
@@ -21,14 +20,20 @@ from typing import Annotated, Any, Self, TypeVar
 
 import typer
 
-from uttu.cli.options import MAX_PROCESSES, AsJson, Confined, PageTarget, SettingFlags, parse_pairs, parse_url_argument
+from uttu.cli.options import MAX_PROCESSES, AsJson, PageTarget, SettingFlags, parse_pairs, parse_url_argument
 from uttu.cli.output import format_duration, format_size, print_json, say
-from uttu.errors import SinkError, UttuError
+from uttu.errors import SinkError
 from uttu.model import Request, Response
 from uttu.model.url import host_of
-from uttu.operations.fetch import fetch_with_redirects, parse_web_url
-from uttu.runtime import factory
-from uttu.settings import DATA_FOLDER, Settings
+from uttu.operations.fetch import (
+    FetchedPage,
+    create_fetcher,
+    fetch_page,
+    fetch_with_redirects,
+    parse_target,
+    parse_web_url,
+)
+from uttu.settings import Settings
 from uttu.spider import Page, Spider
 
 
@@ -82,38 +87,15 @@ def save_body(response: Response, file: Path) -> None:
     say(f"    body in {file}")
 
 
-def print_response(response: Response) -> None:
-    print_json(
-        {
-            "url": response.url,
-            "status": response.status,
-            "ok": response.ok,
-            "via": response.request.via,
-            "headers": response.headers.pairs(),
-            "elapsed": response.elapsed,
-            "version": response.version,
-            "size": len(response.body),
-            "text": Page(response).text,
-        }
-    )
-
-
 def parse_request_argument(words: Sequence[str]) -> Request:
     """The request for a URL, or for a curl command in one word or several.
 
     :raises typer.BadParameter: it is neither.
     """
-    from uttu.model.curl import parse_curl
-
-    command = words[0] if len(words) == 1 else shlex.join(words)
-    if not re.match(r"curl(\s|$)", command.lstrip()):
-        if len(words) != 1:
-            raise typer.BadParameter(f"give one URL, or a curl command: {' '.join(words)!r:.80} is neither")
-        return Request(url=parse_url_argument(command))
     try:
-        return parse_curl(command)
-    except (UttuError, ValueError) as error:
-        raise typer.BadParameter(f"this curl command can't be read: {error}") from error
+        return parse_target(words)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 T = TypeVar("T")
@@ -222,7 +204,7 @@ class ShellSession:
         code.interact(banner=_BANNER, local=self.names, exitmsg="")
 
     async def _connect(self) -> Any:
-        return factory.create_fetcher(self._settings, DATA_FOLDER)
+        return create_fetcher(self._settings)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         waiting = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -244,7 +226,6 @@ def new(
     """Write NAME.py, a small working spider to start with."""
     import string
 
-    from uttu.cli.options import parse_url_argument
     from uttu.cli.output import say
     from uttu.errors import FAILED
 
@@ -316,7 +297,6 @@ def fetch(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write the body there.", metavar="FILE", show_default=False)
     ] = None,
-    confined: Confined = False,
     as_json: AsJson = False,
 ) -> None:
     """Fetch one page with the crawler's own fetcher. Its body goes to standard output.
@@ -325,35 +305,19 @@ def fetch(
     """
     import asyncio
 
-    from uttu.errors import FAILED, UsageError
-    from uttu.fetch.resolver import check_proxy
-    from uttu.operations.fetch import fetch_with_redirects
-    from uttu.runtime import factory
-    from uttu.settings import DATA_FOLDER, load_settings
+    from uttu.errors import FAILED
+    from uttu.settings import load_settings
 
     request = parse_request_argument(target)
     chosen = load_settings({}, parse_pairs(settings, "-s"))
-
-    async def run() -> Response:
-        if confined:
-            try:
-                await check_proxy(request, chosen.proxy)
-            except ValueError as error:
-                raise UsageError(str(error)) from error
-        fetcher = factory.create_fetcher(chosen, DATA_FOLDER)
-        try:
-            return await fetch_with_redirects(fetcher, request, chosen, say_hop)
-        finally:
-            await fetcher.close()
-
-    response = asyncio.run(run())
+    response = asyncio.run(fetch_page(request, chosen, say_hop))
     say_status(response)
     if headers:
         say_headers(response)
     if output is not None:
         save_body(response, output)
     if as_json:
-        print_response(response)
+        print_json(FetchedPage.of(response))
     elif output is None:
         print_body(response)
     if not response.ok:

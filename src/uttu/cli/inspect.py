@@ -1,6 +1,6 @@
 """``uttu status``, ``uttu top`` and ``uttu why``: show the state of crawls.
 
-:class:`~uttu.operations.crawls.CrawlMonitor` takes the snapshots of ``top``; this module draws them, as text or as a
+:class:`~uttu.operations.monitor.CrawlMonitor` takes the snapshots of ``top``; this module draws them, as text or as a
 live view. :mod:`uttu.cli.views` draws ``status`` and ``why``.
 """
 
@@ -24,8 +24,8 @@ from rich.text import Text
 from uttu.cli.options import AsJson, DeadKind, FrontierUrl, WhichCrawl, WhichCrawlOption
 from uttu.cli.output import Screen, build_table, format_age, format_duration, format_size
 from uttu.cli.views import format_pace
-from uttu.frontier.base import LaneState
-from uttu.operations.crawls import SNAPSHOT_SECONDS, CrawlMonitor, CrawlSnapshot, read_status
+from uttu.model.lease import LaneState
+from uttu.operations.monitor import SNAPSHOT_SECONDS, CrawlMonitor, CrawlSnapshot
 
 _WORKERS = ("worker", "pages/s", "pages", "in flight", "held", "reported")
 _LANE_HEAD = ("lane", "pending", "out", "so far", "pace", "waits for")
@@ -177,25 +177,17 @@ def status(
 
     from uttu.cli import views
     from uttu.cli.output import say
-    from uttu.operations.crawls import connect_configured_frontier, find_crawl, list_crawls, open_store, read_status
+    from uttu.operations import crawls
 
-    async def show() -> None:
-        async with connect_configured_frontier(frontier) as catalog:
-            if not (crawl or dead or kind or detail or lanes):
-                views.show_all(await list_crawls(catalog), catalog.address, as_json)
-                return
-            name, remark = await find_crawl(catalog, crawl)
-            if remark:
-                say(remark)
-            async with open_store(catalog, name) as store:
-                if lanes:
-                    await views.show_lanes(store, limit, as_json)
-                elif dead or kind or detail:
-                    await views.show_dead_letters(store, limit, kind, detail, as_json)
-                else:
-                    await views.show_one(await read_status(catalog, name, store), store, as_json)
-
-    asyncio.run(show())
+    if lanes:
+        views.show_lanes(asyncio.run(crawls.read_lanes(crawl, frontier, say, limit)), as_json)
+    elif dead or kind or detail:
+        letters = asyncio.run(crawls.read_dead_letters(crawl, frontier, say, limit, kind))
+        views.show_dead_letters(letters, kind, detail, as_json)
+    elif crawl:
+        views.show_one(asyncio.run(crawls.read_details(crawl, frontier, say)), as_json)
+    else:
+        views.show_all(asyncio.run(crawls.read_all(frontier)), as_json)
 
 
 def top(crawl: WhichCrawl = "", frontier: FrontierUrl = "", as_json: AsJson = False) -> None:
@@ -205,20 +197,16 @@ def top(crawl: WhichCrawl = "", frontier: FrontierUrl = "", as_json: AsJson = Fa
     import sys
 
     from uttu.cli.output import print_json, say
-    from uttu.operations.control import resolve_crawl
-    from uttu.operations.crawls import CrawlMonitor, connect_configured_frontier, open_store
+    from uttu.operations.monitor import watch_crawl
 
     async def show() -> None:
-        async with connect_configured_frontier(frontier) as catalog:
-            name = await resolve_crawl(catalog, crawl, say)
-            async with open_store(catalog, name) as store:
-                watch = CrawlMonitor(catalog, name, store)
-                if as_json:
-                    print_json(snapshot_dict(await watch.look()))
-                elif live:
-                    await watch_live(watch)
-                else:
-                    print_snapshot(await watch.look())
+        async with watch_crawl(crawl, frontier, say) as watch:
+            if as_json:
+                print_json(snapshot_dict(await watch.look()))
+            elif live:
+                await watch_live(watch)
+            else:
+                print_snapshot(await watch.look())
 
     live = sys.stdout.isatty() and not as_json
     # Ctrl-C is a normal way to end the live view, so it is not a failure.
@@ -243,22 +231,12 @@ def why(
     from uttu.cli.output import say
     from uttu.errors import FAILED
     from uttu.model.lease import RequestState
-    from uttu.operations.crawls import connect_configured_frontier, find_crawl, open_store
-    from uttu.operations.explanation import UrlExplanation, explain_url
-
-    async def look() -> list[UrlExplanation]:
-        async with connect_configured_frontier(frontier) as catalog:
-            name, remark = await find_crawl(catalog, crawl)
-            if remark:
-                say(remark)
-            async with open_store(catalog, name) as store:
-                standing = await read_status(catalog, name, store)
-                found = await explain_url(store, standing, wanted)
-        (views.print_explanation if as_json else views.show_explanation)(found, standing)
-        return found
+    from uttu.operations.explanation import explain
 
     wanted = parse_url_argument(url)
     if wanted != url:
         say(f"the same as {wanted}")
-    if asyncio.run(look())[0].trace.state is RequestState.UNKNOWN:
+    found = asyncio.run(explain(crawl, frontier, wanted, say))
+    (views.print_explanation if as_json else views.show_explanation)(found.chain, found.status)
+    if found.chain[0].trace.state is RequestState.UNKNOWN:
         raise typer.Exit(FAILED)

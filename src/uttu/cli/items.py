@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from uttu.cli.options import AsJson, Confined, DeadKind, FrontierUrl, GivenCrawl, WhichCrawl
+from uttu.cli.options import AsJson, DeadKind, FrontierUrl, GivenCrawl, WhichCrawl
 
 if TYPE_CHECKING:
     from uttu.operations.move import Renamed
@@ -25,7 +28,6 @@ def push(
             help="A file with a URL, or a request as a JSON object, on each line; - for standard input.",
         ),
     ] = "",
-    confined: Confined = False,
     frontier: FrontierUrl = "",
     as_json: AsJson = False,
 ) -> None:
@@ -41,7 +43,7 @@ def push(
 
     if not (urls or file):
         raise typer.BadParameter("give URLs, or a file of them with -f")
-    pushed = asyncio.run(push_seeds(crawl, frontier, urls, file, say, confined=confined))
+    pushed = asyncio.run(push_seeds(crawl, frontier, urls, file, say))
     if as_json:
         print_json({"crawl": pushed.crawl, "new": pushed.new, "known": pushed.known, "bad": pushed.bad})
     else:
@@ -64,51 +66,34 @@ def retry(
     Exits with 1 if there is no dead letter of that kind or URL.
     """
     import asyncio
-    import contextlib
 
     from uttu.cli.options import parse_url_argument
     from uttu.cli.output import format_count, print_json, say
     from uttu.cli.views import format_kinds
-    from uttu.engine import reprieve
     from uttu.errors import FAILED
-    from uttu.model.crawl import CrawlState, Reason
-    from uttu.operations.control import check_not_moved
-    from uttu.operations.crawls import connect_configured_frontier, find_crawl, open_store, read_status
-
-    async def revive() -> bool:
-        async with connect_configured_frontier(frontier) as catalog:
-            name, remark = await find_crawl(catalog, crawl)
-            if remark:
-                say(remark)
-            async with open_store(catalog, name) as store:
-                standing = await read_status(catalog, name, store)
-                check_not_moved(standing)
-                running = standing.alive
-                # A crawl that is not running must not be started while this changes its state.
-                async with contextlib.nullcontext() if running else catalog.supervise(name):
-                    await reprieve.grant(store.memo)
-                    revived = await store.inspector.revive(kind, wanted)
-                    if revived and not running:
-                        # A finished crawl would start anew; a stopped one is resumed.
-                        await store.ledger.note(
-                            state=CrawlState.STOPPED, reason=Reason("dead letters are back in line")
-                        )
-                    kinds = await store.inspector.dead_kinds()
-        command = standing.command()
-        if as_json:
-            print_json({"crawl": name, "revived": revived, "running": running, "dead": kinds, "command": command})
-        elif revived:
-            then = "the running crawl takes them up" if running else f"go on with: {command}"
-            print(f"{format_count(revived, 'dead letter')} back in line; {then}")
-        else:
-            which = f" {f'of kind {kind!r}' if kind else ''}{f'for {wanted}' if wanted else ''}" if kind or url else ""
-            say(
-                f"no dead letter{which}" + (f"; there are: {format_kinds(kinds)} (uttu status --dead)" if kinds else "")
-            )
-        return revived > 0 or not (kind or url)
+    from uttu.operations.control import retry_dead
 
     wanted = parse_url_argument(url) if url else ""
-    if not asyncio.run(revive()):
+    found = asyncio.run(retry_dead(crawl, frontier, say, kind=kind, url=wanted))
+    status, revived = found.status, found.revived
+    if as_json:
+        print_json(
+            {
+                "crawl": status.name,
+                "revived": revived,
+                "running": status.alive,
+                "dead": found.kinds,
+                "command": status.command(),
+            }
+        )
+    elif revived:
+        then = "the running crawl takes them up" if status.alive else f"go on with: {status.command()}"
+        print(f"{format_count(revived, 'dead letter')} back in line; {then}")
+    else:
+        which = f" {f'of kind {kind!r}' if kind else ''}{f'for {wanted}' if wanted else ''}" if kind or url else ""
+        left = f"; there are: {format_kinds(found.kinds)} (uttu status --dead)" if found.kinds else ""
+        say(f"no dead letter{which}{left}")
+    if not revived and (kind or url):
         raise typer.Exit(FAILED)
 
 
@@ -135,50 +120,40 @@ def export(
 ) -> None:
     """Write all items of a crawl so far, beginning with the first. Files that Uttu wrote before are replaced."""
     import asyncio
+    import signal
     import sys
 
     import msgspec
 
     from uttu.cli.output import format_count, say
-    from uttu.engine import exporter
-    from uttu.operations import items
-    from uttu.operations.crawls import connect_configured_frontier, find_crawl, open_store
-    from uttu.runtime import factory, outputs
-    from uttu.runtime.registry import create_sink, mask_target
+    from uttu.errors import BY_SIGNAL
+    from uttu.operations.items import ExportResult, export_items
 
-    targets = output or ["-"]
+    received = 0
 
-    async def run() -> int:
-        code = 0
-        async with connect_configured_frontier(frontier) as catalog:
-            name, remark = await find_crawl(catalog, crawl)
-            if remark:
-                say(remark)
-            made = [create_sink(target, name) for target in targets]
-            exporter.check_distinct(made)
-            sinks = {mask_target(target): sink for target, sink in zip(targets, made, strict=True)}
-            async with open_store(catalog, name) as store:
-                if not overwrite:
-                    await outputs.check_outputs(made, catalog, await store.ledger.facts(), store if follow else None)
-                await outputs.record_outputs(made, store, closed=False)
-                if follow:
-                    counts, code = await items.follow_items(store, sinks, say)
-                else:
-                    counts = {
-                        target: await exporter.export(store.outbox, sink, store.ledger, factory.create_worker_name())
-                        for target, sink in sinks.items()
-                    }
-                await outputs.record_outputs(made, store, closed=True)
-        for target, count in counts.items():
-            if not as_json:
-                where = "standard output" if target == "-" else target
-                say(f"{format_count(count, 'item')} of {name} to {where}")
-        if as_json:
-            summary = msgspec.json.encode({"crawl": name, "items": counts}).decode()
-            print(summary, file=sys.stderr if "-" in counts else sys.stdout)
-        return code
+    def following(stop: Callable[[], None]) -> None:
+        """From now on, a signal ends the export and closes the outputs."""
 
-    raise typer.Exit(asyncio.run(run()))
+        def receive(number: int) -> None:
+            nonlocal received
+            received = number
+            stop()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, receive, number)
+
+    async def run() -> ExportResult:
+        follows = following if follow else None
+        return await export_items(crawl, frontier, output or ["-"], say, follow=follows, overwrite=overwrite)
+
+    done = asyncio.run(run())
+    if as_json:
+        print(msgspec.json.encode(done).decode(), file=sys.stderr if "-" in done.items else sys.stdout)
+    else:
+        for target, count in done.items.items():
+            where = "standard output" if target == "-" else target
+            say(f"{format_count(count, 'item')} of {done.crawl} to {where}")
+    raise typer.Exit(BY_SIGNAL + received if received else 0)
 
 
 _PLACE = "A frontier's URL, or a folder whose .uttu it is."
@@ -208,7 +183,27 @@ def move(
         return
     if not target:
         raise typer.BadParameter("say from where to where: uttu move FROM TO")
-    print(asyncio.run(move_crawl(source, target, crawl, replace=replace)))
+    with _draw_progress() as progress:
+        said = asyncio.run(move_crawl(source, target, crawl, replace=replace, progress=progress))
+    print(said)
+
+
+@contextlib.contextmanager
+def _draw_progress() -> Iterator[Callable[[float], None]]:
+    """Show the share that is moved, if standard error is a terminal. The line is removed at the end of the block."""
+    drawn = False
+
+    def draw(share: float) -> None:
+        nonlocal drawn
+        if sys.stderr.isatty():
+            drawn = True
+            print(f"\rmoving: {min(99, int(100 * share))} %", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield draw
+    finally:
+        if drawn:
+            print("\r" + " " * 16 + "\r", end="", file=sys.stderr, flush=True)
 
 
 def _print_renamed(done: Renamed) -> None:

@@ -10,32 +10,24 @@ Without a password, Flower lets any web page use its API, and the API can start 
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from uttu.cli.options import AppModule
 from uttu.errors import ConfigError, UttuError
+from uttu.operations import format_count
+from uttu.operations import jobs as operations
 from uttu.operations.jobs import check_broker, map_driver_errors
 
 if TYPE_CHECKING:
     from celery import Celery
-from typing import TYPE_CHECKING, Annotated, Final
-
-if TYPE_CHECKING:
-    from celery import Celery
-    from celery.result import AsyncResult
-import errno
-import os
-from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from uttu.jobs.flower import build_arguments
-from uttu.operations.jobs import check_task
 
 # The default of -A: the app of this folder.
 DEFAULT_APP = "uttu.jobs"
@@ -67,19 +59,9 @@ def load_app(ctx: typer.Context) -> Celery:
         from uttu.jobs import app
 
         return app
-    import traceback
+    from uttu.jobs.app import load_named_app
 
-    from celery.app.utils import find_app
-
-    try:
-        found: Celery = find_app(named)
-    except UttuError:
-        raise
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"-A {named}: there is no app: {error}") from error
-    except Exception as error:
-        raise ConfigError(f"-A {named} can't be loaded:\n{traceback.format_exc().rstrip()}") from error
-    return found
+    return load_named_app(named)
 
 
 def app_name(ctx: typer.Context) -> str:
@@ -116,10 +98,6 @@ def run_celery(ctx: typer.Context, word: str, args: Sequence[str], *, broker: bo
     raise typer.Exit(code if isinstance(code, int) else 0)
 
 
-_FIRST_WAIT_SECONDS: Final = 1.5  # before a warning that no worker answers
-_PING_SECONDS: Final = 0.5
-
-
 def result(
     ctx: typer.Context,
     task_id: Annotated[str, typer.Argument(help="The task's id.", metavar="ID", show_default=False)],
@@ -131,68 +109,35 @@ def result(
 ) -> None:
     """Wait for a task, and print its result as JSON. Exits with 1 if the task failed."""
     from uttu.cli.output import print_json
-    from uttu.errors import ConfigError
-    from uttu.operations.jobs import map_driver_errors
 
     app = load_app(ctx)
-    if str(app.conf.result_backend).startswith("rpc"):
-        raise ConfigError(
-            "results by rpc:// go to the process that has sent the task, and to no other: to look at them from "
-            "elsewhere, set jobs.backend to redis://… or db+sqlite:///…"
-        )
+    operations.check_results(app)
     if not (state or traceback):
         print_result(app, task_id, timeout)
         return
-    with map_driver_errors(app):
-        found = app.AsyncResult(task_id)
-        if traceback:
-            print(found.traceback or "")
-        else:
-            info = found.info
-            print_json(
-                {"id": task_id, "state": found.state, "info": str(info) if isinstance(info, Exception) else info}
-            )
+    found = operations.read_task(app, task_id)
+    if traceback:
+        print(found.traceback)
+    else:
+        print_json({"id": found.id, "state": found.state, "info": found.info})
 
 
 def print_result(app: Celery, task_id: str, timeout: float | None = None) -> None:
     """Wait for the result and print it. An error goes to standard error, with exit code 1."""
-    from celery.exceptions import TimeoutError as TookTooLong
-    from celery.result import allow_join_result
+    from uttu.cli.output import print_json, say
 
-    from uttu.cli.output import print_json
-    from uttu.operations.jobs import map_driver_errors
-
-    with map_driver_errors(app), allow_join_result():
-        found = app.AsyncResult(task_id)
-        try:
-            value = _wait_for_result(app, found, timeout)
-        except TookTooLong:
-            print(f"uttu: task {task_id} is not done after {timeout:g} seconds: {found.state}", file=sys.stderr)
-            raise typer.Exit(1) from None
-        failed = not found.successful()
-    if failed:
-        print(f"uttu: task {task_id}: {found.state}: {value!r}", file=sys.stderr)
+    found = operations.wait_for_result(app, task_id, timeout, _say_at_once)
+    if not found.is_done:
+        say(f"uttu: task {task_id} is not done after {timeout:g} seconds: {found.state}")
         raise typer.Exit(1)
-    print_json(value)
+    if not found.is_successful:
+        say(f"uttu: task {task_id}: {found.state}: {found.value!r}")
+        raise typer.Exit(1)
+    print_json(found.value)
 
 
-def _wait_for_result(app: Celery, found: AsyncResult[Any], timeout: float | None) -> Any:
-    """The result. If it does not arrive within ``_FIRST_WAIT_SECONDS``, warn if no worker answers, and keep waiting."""
-    from celery.exceptions import TimeoutError as TookTooLong
-
-    if timeout is not None and timeout <= _FIRST_WAIT_SECONDS:
-        return found.get(timeout=timeout, propagate=False)
-    try:
-        return found.get(timeout=_FIRST_WAIT_SECONDS, propagate=False)
-    except TookTooLong:
-        if found.state == "PENDING" and not app.control.ping(timeout=_PING_SECONDS, limit=1):
-            print(
-                "uttu: No worker answers; start one with: uttu jobs worker. Still waiting; Ctrl-C ends that, and the "
-                "task stays in its queue",
-                file=sys.stderr,
-                flush=True,
-            )
-    return found.get(timeout=None if timeout is None else timeout - _FIRST_WAIT_SECONDS, propagate=False)
+def _say_at_once(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def call(
@@ -222,8 +167,6 @@ def call(
     ] = None,
 ) -> None:
     """Send a task, and print its id."""
-    from uttu.operations.jobs import check_broker, map_driver_errors
-
     given: dict[str, Any] = {
         "args": _parse_json(args, list, "--args, a JSON array"),
         "kwargs": _parse_json(kwargs, dict, "--kwargs, a JSON object"),
@@ -239,15 +182,12 @@ def call(
     if timeout is not None and not wait:
         raise typer.BadParameter("--timeout is for --wait")
     app = load_app(ctx)
-    if not remote:
-        check_task(app, name)
-    check_broker(app)
-    with map_driver_errors(app):
-        sent = app.send_task(name, **{key: value for key, value in given.items() if value is not None})
+    options = {key: value for key, value in given.items() if value is not None}
+    task_id = operations.send_task(app, name, options, remote=remote)
     if not wait:
-        print(sent.id)
+        print(task_id)
         return
-    print_result(app, sent.id, timeout)
+    print_result(app, task_id, timeout)
 
 
 def _parse_json(text: str, kind: type, flag: str) -> Any:
@@ -285,17 +225,9 @@ def revoke(
     ] = 1.0,
 ) -> None:
     """Cancel tasks: a worker that gets one of them drops it. Workers remember this, the broker does not."""
-    from uttu.cli.output import format_count
-    from uttu.errors import UttuError
-    from uttu.operations.jobs import check_broker, map_driver_errors
-
     app = load_app(ctx)
-    check_broker(app)
-    with map_driver_errors(app):
-        replies = app.control.revoke(task_ids, terminate=terminate, signal=signal, reply=True, timeout=timeout)
-    if not replies:
-        raise UttuError("no worker answered in time, and so none knows of it: start one with: uttu jobs worker")
-    print(f"{format_count(len(task_ids), 'task')} called off, on {format_count(len(replies), 'worker')}")
+    workers = operations.revoke_tasks(app, task_ids, terminate=terminate, signal=signal, timeout=timeout)
+    print(f"{format_count(len(task_ids), 'task')} called off, on {format_count(workers, 'worker')}")
 
 
 def flower(
@@ -303,8 +235,7 @@ def flower(
     args: Annotated[list[str] | None, typer.Argument(metavar="[FLOWER'S OPTIONS]", show_default=False)] = None,
 ) -> None:
     """Watch workers, tasks and queues in the browser: --port=5555, --basic-auth=USER:PASSWORD …"""
-    from uttu.errors import ConfigError
-    from uttu.jobs.settings import management_of
+    from uttu.jobs.flower import build_app_arguments
 
     given = list(args or ())
     app = load_app(ctx)
@@ -312,12 +243,7 @@ def flower(
         raise ConfigError("Flower needs the \"jobs\" extra: pip install 'uttu[jobs]'")
     if "--help" in given:
         run_celery(ctx, "flower", given, broker=False)
-    settings = getattr(app, "uttu", None)
-    folder: Path = getattr(app, "folder", Path())
-    table = dict(settings.flower) if settings else {}
-    if settings and (management := management_of(settings.broker)):
-        table.setdefault("broker_api", f"{management.rstrip('/')}/api/")
-    words = build_arguments(table, given, os.environ, folder)
+    words = build_app_arguments(app, given, os.environ)
     app.loader.import_default_modules()
     try:
         run_celery(ctx, "flower", words)

@@ -84,8 +84,6 @@ BusUrl = Annotated[
     ),
 ]
 GroupName = Annotated[str, typer.Argument(help="A group of subscribers.", metavar="GROUP", show_default=False)]
-# Set by tasks: the arguments come from a message of the broker, not from the user.
-Confined = Annotated[bool, typer.Option("--confined", hidden=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

@@ -9,25 +9,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
-
-from uttu.cli.jobs import load_app
-from uttu.errors import ConfigError
-from uttu.jobs.schedules.catalog import ScheduleCatalog
-
-if TYPE_CHECKING:
-    from uttu.jobs.schedules.schedule import ScheduleState, StoredSchedule
 from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
+import typer
 
-from uttu.cli.jobs import remember_app_option
+from uttu.cli.jobs import load_app, remember_app_option
 from uttu.cli.options import Arguments, AsJson, SettingFlags, SpiderName, parse_pairs
-from uttu.cli.output import Screen, format_zoned
-from uttu.jobs.confinement import check_crawl
-from uttu.jobs.schedules.schedule import Schedule, ScheduleState, StoredSchedule
+from uttu.cli.output import Screen, format_age, format_zoned, print_json, say
+from uttu.jobs.schedules import catalog
+from uttu.jobs.schedules.catalog import CRAWL, ScheduleCatalog, find_unknown_tasks, list_rows, utc_now
+from uttu.jobs.schedules.schedule import StoredSchedule
 from uttu.jobs.schedules.triggers import Cron, load_zone
 
 ScheduleName = Annotated[str, typer.Argument(help="The schedule's name.", metavar="NAME", show_default=False)]
@@ -40,14 +33,8 @@ def open_catalog(ctx: typer.Context) -> Iterator[ScheduleCatalog]:
     :raises ConfigError: the app cannot be loaded.
     :raises StoreError: the store is not reachable.
     """
-    from uttu.jobs.schedules import open_app_store
-
-    app = load_app(ctx)
-    store = open_app_store(app)
-    try:
-        yield ScheduleCatalog(app, store)
-    finally:
-        store.close()
+    with catalog.open_catalog(load_app(ctx)) as book:
+        yield book
 
 
 def show_schedules(found: list[dict[str, Any]]) -> None:
@@ -86,12 +73,10 @@ def _format_moment(text: str | None, timezone: str) -> str:
     return format_zoned(datetime.fromisoformat(text), load_zone(timezone) if timezone else None)
 
 
-def format_next(entry: Schedule, state: ScheduleState) -> str:
+def format_next(kept: StoredSchedule) -> str:
     """The next time of a schedule, as in the table."""
-    return format_zoned(state.next, load_zone(entry.when.timezone) if isinstance(entry.when, Cron) else None)
-
-
-CRAWL = "uttu.crawl"
+    when = kept.entry.when
+    return format_zoned(kept.state.next, load_zone(when.timezone) if isinstance(when, Cron) else None)
 
 
 def add(
@@ -151,12 +136,6 @@ def add(
     remote: Annotated[bool, typer.Option("--remote", help="Only workers know the task; don't look here.")] = False,
 ) -> None:
     """Run a task or a crawl repeatedly, from now on."""
-    from uttu.jobs.schedules import parse_schedule
-    from uttu.jobs.schedules.catalog import utc_now
-    from uttu.jobs.schedules.schedule import create_state as new
-    from uttu.jobs.schedules.schedule import replace_state
-    from uttu.operations.jobs import check_task
-
     if bool(task) == (crawl is not None):
         raise typer.BadParameter("give either --task TASK or --crawl FILE")
     table: dict[str, Any] = {"task": task, "args": _parse_json(args, list, "--args, a JSON array")}
@@ -188,31 +167,13 @@ def add(
     }
     table |= {key: value for key, value in optional.items() if value is not None} | {"grace": grace}
     with open_catalog(ctx) as book:
-        entry = parse_schedule(name, table, "command", str(book.app.conf.timezone or "UTC"))
-        if not remote:
-            check_task(book.app, entry.task)
-        if crawl is not None:
-            check_crawl(book.app, str(crawl), output, table["kwargs"].get("settings", {}))
-        former = book.all.get(name)
-        if former is not None and former.entry.source != "command":
-            raise ConfigError(
-                f"schedule {name!r} comes from {former.entry.source}: change it there, or take another name"
-            )
-        if former is None:
-            state = new(entry, utc_now())
-            done = book.store.put(entry, state)
-        else:
-            state = replace_state(former, entry, utc_now())
-            done = replace and book.store.put(entry, state, replace=True)
-        if not done:
-            raise ConfigError(f"there is a schedule {name!r} already: replace it with --replace, or take another name")
+        kept = book.add(name, table, replace=replace, remote=remote, is_crawl=crawl is not None)
         if crawl is not None and not (Path(book.app.folder) / crawl).exists():
-            typer.echo(f"uttu: there is no {crawl} here; workers must have it", err=True)
-    print(f"{name}: {entry.task} {entry.when}; next {format_next(entry, state)}")
+            say(f"uttu: there is no {crawl} here; workers must have it")
+    print(f"{name}: {kept.entry.task} {kept.entry.when}; next {format_next(kept)}")
 
 
 def _parse_json(text: str, kind: type[Any], flag: str) -> Any:
-
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.MsgspecError as error:
@@ -221,9 +182,6 @@ def _parse_json(text: str, kind: type[Any], flag: str) -> Any:
 
 def ls(ctx: typer.Context, as_json: AsJson = False) -> None:
     """List the schedules: from code, from uttu.toml, and added ones."""
-    from uttu.cli.output import print_json, say
-    from uttu.jobs.schedules.catalog import find_unknown_tasks, list_rows
-
     with open_catalog(ctx) as book:
         found = list_rows(book)
         if as_json:
@@ -248,32 +206,11 @@ def preview(
     as_json: AsJson = False,
 ) -> None:
     """Print the next times of a schedule, in its time zone."""
-    from itertools import islice
-
-    from uttu.cli.jobs import load_app
-    from uttu.cli.output import format_age, print_json
-    from uttu.jobs.schedules import Cron
-    from uttu.jobs.schedules.catalog import utc_now
-    from uttu.jobs.schedules.triggers import Trigger, load_zone, next_time, times_between
-
-    when: Trigger
-    if len(what.split()) > 1 or what.startswith("@"):
-        when = Cron(what, timezone or str(load_app(ctx).conf.timezone or "UTC"))
-        first = next_time(when, utc_now())
+    if catalog.is_crontab(what):
+        found = catalog.preview_crontab(what, timezone or catalog.app_timezone(load_app(ctx)), count)
     else:
         with open_catalog(ctx) as book:
-            kept = book.find(what)
-        when, first = kept.entry.when, kept.state.next
-        if timezone:
-            if not isinstance(when, Cron):
-                raise ConfigError("--timezone is for crontab lines")
-            when = Cron(when.line, timezone)
-            first = next_time(when, utc_now())
-        if first <= utc_now():
-            first = next_time(when, utc_now())
-    clock = load_zone(when.timezone if isinstance(when, Cron) else "UTC")
-    last = first.replace(year=first.year + 100)
-    found = [moment.astimezone(clock) for moment in islice(times_between(when, first, last), count)]
+            found = book.preview(what, count, timezone)
     if as_json:
         print_json([moment.isoformat() for moment in found])
         return
@@ -283,56 +220,28 @@ def preview(
 
 def pause(ctx: typer.Context, name: ScheduleName) -> None:
     """Pause a schedule until uttu schedule resume. A current run continues."""
-
     with open_catalog(ctx) as book:
-        book.change(name, lambda kept: msgspec.structs.replace(kept.state, paused=True))
+        book.pause(name)
     print(f"{name} is paused. Go on with: uttu schedule resume {name}")
 
 
 def resume(ctx: typer.Context, name: ScheduleName) -> None:
     """Resume a schedule from its next time on. Runs that were due meanwhile are not made up for."""
-
-    from uttu.jobs.schedules.catalog import utc_now
-    from uttu.jobs.schedules.schedule import create_state
-
-    def resumed(kept: StoredSchedule) -> ScheduleState:
-        # A time in the past would be made up for. One in the far future comes from a wrong clock.
-        return msgspec.structs.replace(kept.state, paused=False, note="", next=create_state(kept.entry, utc_now()).next)
-
     with open_catalog(ctx) as book:
-        state = book.change(name, resumed)
-        entry = book.find(name).entry
-    print(f"{name} goes on; next {format_next(entry, state)}")
+        kept = book.resume(name)
+    print(f"{name} goes on; next {format_next(kept)}")
 
 
 def run(ctx: typer.Context, name: ScheduleName) -> None:
     """Start a schedule now, in addition to its times, whatever else runs. Prints the task's id."""
-    from uttu.errors import BusUnavailable
-    from uttu.jobs.schedules.beat import BrokerAway, send
-    from uttu.operations.jobs import check_broker, map_driver_errors
-
     with open_catalog(ctx) as book:
-        entry = book.find(name).entry
-        book.app.loader.import_default_modules()
-        check_broker(book.app)
-        try:
-            with map_driver_errors(book.app):
-                print(send(book.app, entry))
-        except BrokerAway as error:
-            raise BusUnavailable(str(error)) from error
+        print(book.send_now(name))
 
 
 def rm(ctx: typer.Context, name: ScheduleName) -> None:
     """Remove a schedule that was added with uttu schedule add. A current run continues."""
-
     with open_catalog(ctx) as book:
-        source = book.find(name).entry.source
-        if source != "command":
-            raise ConfigError(
-                f"schedule {name!r} comes from {source}, and would come back: take it out there, or let it rest "
-                f"with uttu schedule pause {name}"
-            )
-        book.store.remove(name)
+        book.remove(name)
     print(f"{name} is removed")
 
 

@@ -21,27 +21,23 @@ from uttu.cli.output import (
     print_json,
     say,
 )
-from uttu.frontier.base import DeadLetter, LaneState
-from uttu.frontier.catalog import CrawlStore
 from uttu.model.crawl import CrawlState, ReasonKind
-from uttu.model.lease import DeadKind, RequestState
-from uttu.operations.crawls import BrokenState, CrawlStatus
+from uttu.model.lease import DeadKind, DeadLetter, LaneState, RequestState
+from uttu.operations.crawls import BrokenState, CrawlDetails, CrawlList, CrawlStatus, DeadLetters
 from uttu.operations.explanation import UrlExplanation
 
 _TOP_LANES = 5  # below the status of one crawl
 _JSON_LANES = 20
-_MOST_LANES = 100_000
 # Workers that are gone leave their last report. Show this many of them.
 _TOP_GONE = 5
 
 
-def show_all(found: Sequence[CrawlStatus], address: str, as_json: bool) -> None:
-    """Show a list of crawls. ``address``: their frontier; empty for this folder."""
+def show_all(found: CrawlList, as_json: bool) -> None:
     if as_json:
-        print_json([_status_dict(each) for each in found])
+        print_json([_status_dict(each) for each in found.crawls])
         return
-    if not found:
-        where = f"at {address}" if address else "in this folder"
+    if not found.crawls:
+        where = f"at {found.address}" if found.address else "in this folder"
         say(f"no crawl was started {where}. Begin with: uttu new NAME URL, or watch one: uttu demo")
         return
     now = time.time()
@@ -58,15 +54,14 @@ def show_all(found: Sequence[CrawlStatus], address: str, as_json: bool) -> None:
                 format_age(now - each.active) if each.active else "",
                 str(each.reason),
             )
-            for each in found
+            for each in found.crawls
         ],
         numbers=("pages", "items", "to do", "dead"),
     )
 
 
-async def show_one(standing: CrawlStatus, store: CrawlStore, as_json: bool) -> None:
-    kinds, lanes = await store.inspector.dead_kinds(), await store.inspector.lanes(_MOST_LANES)
-    trimmed = (await store.outbox.trimmed()).count
+def show_one(found: CrawlDetails, as_json: bool) -> None:
+    standing, kinds, lanes, trimmed = found.status, found.dead_kinds, found.lanes, found.trimmed
     if as_json:
         shown = [_lane_dict(lane) for lane in lanes[:_JSON_LANES]]
         print_json({**_status_dict(standing), "dead_kinds": kinds, "trimmed": trimmed, "lanes": shown})
@@ -95,8 +90,7 @@ async def show_one(standing: CrawlStatus, store: CrawlStore, as_json: bool) -> N
             screen.line(f"and {format_count(len(lanes) - _TOP_LANES, 'more lane')} (--lanes)", "dim")
 
 
-async def show_lanes(store: CrawlStore, limit: int, as_json: bool) -> None:
-    lanes = await store.inspector.lanes(limit or _MOST_LANES)
+def show_lanes(lanes: Sequence[LaneState], as_json: bool) -> None:
     if as_json:
         print_json([_lane_dict(lane) for lane in lanes])
     elif lanes:
@@ -230,13 +224,9 @@ def _lane_dict(lane: LaneState) -> dict[str, Any]:
     return {**msgspec.structs.asdict(lane), "pace": {"delay": lane.pace.delay, "limit": lane.pace.limit}}
 
 
-# A number that SQLite and all later layers treat as no limit.
-_ALL = 2**31
-
-
-async def show_dead_letters(store: CrawlStore, limit: int, kind: str, detail: bool, as_json: bool) -> None:
+def show_dead_letters(found: DeadLetters, kind: str, detail: bool, as_json: bool) -> None:
     """Show the latest dead letters, of one kind or of all."""
-    letters, kinds = await store.inspector.dead(limit or _ALL, kind), await store.inspector.dead_kinds()
+    letters, kinds = found.letters, found.kinds
     if as_json:
         print_json([_dead_letter_dict(letter) for letter in letters])
         return

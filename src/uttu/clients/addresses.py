@@ -1,4 +1,4 @@
-"""Helpers for server addresses: mask the passwords in a URL, and check whether a local port is free."""
+"""Helpers for addresses: mask the passwords in URLs, and check whether a local port is free."""
 
 from __future__ import annotations
 
@@ -20,6 +20,19 @@ def mask_password(url: str) -> str:
     (a URL with a login).
     """
     return _OPTION.sub(_mask_option, _LOGIN.sub(r"\1***@", url))
+
+
+# The login of a web URL is between "://" and the last "@" before the path.
+_WEB_LOGIN: Final = re.compile(r"(://[^/?#:@\s]*:)[^/?#\s]*@")
+
+
+def mask_logins(text: str) -> str:
+    """Replace the passwords of all web URLs in a text by ``***``, for logs and events.
+
+    The URLs are those of pages or proxies. Nothing else in the text changes, so an ``@`` in a path stays. For the URL
+    of a server use :func:`mask_password`.
+    """
+    return _WEB_LOGIN.sub(r"\1***@", text) if "@" in text else text
 
 
 def _mask_option(option: re.Match[str]) -> str:

@@ -25,6 +25,7 @@ import msgspec
 
 from uttu.bus.base import Bus, Message
 from uttu.bus.topics import to_word
+from uttu.clients.addresses import mask_logins
 from uttu.clock import Clock
 from uttu.engine.aio import wait_for_event
 from uttu.model.crawl import CrawlState, Reason
@@ -55,7 +56,7 @@ class Events:
         self._bus = bus
 
     def page(self, url: str, status: int, size: int, elapsed: float, depth: int) -> None:
-        self._tell("page", url=url, status=status, size=size, elapsed=elapsed, depth=depth)
+        self._tell("page", url=mask_logins(url), status=status, size=size, elapsed=elapsed, depth=depth)
 
     def items(self, count: int) -> None:
         self._tell("item", count=count)
@@ -64,10 +65,10 @@ class Events:
         self._tell("worker", worker=name, what=what, **more)
 
     def lane(self, lane: str, seconds: float, reason: str) -> None:
-        self._tell("lane", lane=lane, seconds=seconds, reason=reason)
+        self._tell("lane", lane=lane, seconds=seconds, reason=mask_logins(reason))
 
     def state(self, state: CrawlState, reason: Reason) -> None:
-        self._tell("state", state=state, reason=str(reason))
+        self._tell("state", state=state, reason=mask_logins(str(reason)))
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._run(), name="events")

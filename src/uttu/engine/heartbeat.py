@@ -28,12 +28,12 @@ from uttu.blackbox import started_pid
 from uttu.clock import Clock
 from uttu.engine.aio import wait_for_event
 from uttu.engine.events import Events
-from uttu.engine.stats import WorkerReport, WorkerStats
+from uttu.engine.stats import WorkerStats
 from uttu.engine.watchdog import Watchdog
 from uttu.engine.worker import Worker
 from uttu.engine.worker_processes import CrashedPage, settle_crashed
 from uttu.frontier.base import Frontier, Ledger, SeedQueue
-from uttu.model.crawl import NO_REASON, CrawlLimits, CrawlState, Reason, ReasonKind
+from uttu.model.crawl import NO_REASON, CrawlLimits, CrawlState, Reason, ReasonKind, WorkerReport
 
 if TYPE_CHECKING:
     from uttu.engine.seeds import PushedSeeds

@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 
+from uttu.clients.addresses import mask_logins
 from uttu.clock import Clock
 from uttu.engine.admission import LoopBudget, Room
 from uttu.engine.aio import is_cancelled, uncancel
@@ -42,6 +43,7 @@ from uttu.model import Dead, Done, Lease, Outcome, Pace, Redirect, Request, Resp
 from uttu.model.lease import DeadKind
 from uttu.model.url import origin_of
 from uttu.policy import redirect
+from uttu.policy.concurrency import adjust_delay
 from uttu.policy.retry import (
     GIVE_UP,
     RetryPolicy,
@@ -51,7 +53,6 @@ from uttu.policy.retry import (
     parse_retry_after,
 )
 from uttu.policy.robots import ALLOW_ALL, Robots
-from uttu.policy.throttle import adjust_delay
 from uttu.settings import Settings
 from uttu.spider import Failure, Page, Spider
 from uttu.spider.page import refresh_target
@@ -268,7 +269,7 @@ class PageProcessor:
             note = f"from the cache; {note}".removesuffix("; ")
         if left:
             note = f"{note}; " * bool(note) + f"the last {left:,} of its links were left out: max_links_per_page={most}"
-            _log.warning("%s: %s", visit.lease.request.url, note)
+            _log.warning("%s: %s", mask_logins(visit.lease.request.url), note)
         return visit.done(page.response, children=children, items=tuple(items), note=note)
 
     def _run(self, visit: _PageState) -> HandlerRun:
@@ -310,7 +311,7 @@ class PageProcessor:
             self._stats.retries += 1
             _log.info(
                 "Retry in %(after).1f s after attempt %(attempt)d: %(url)s: %(reason)s",
-                {"url": lease.request.url, "after": verdict.after, "attempt": lease.attempt, "reason": reason},
+                _fields(lease, reason) | {"after": verdict.after},
             )
             return visit.retry(after=verdict.after, reason=reason, counted=failure.counted)
         if lease.attempt > 1:
@@ -331,12 +332,9 @@ class PageProcessor:
                 detail = f"{detail}\n\nand in the on_error handler:\n{describe_error(error)[1]}".strip()
         self._stats.items += len(items)
         self._stats.dead[failure.kind] += 1
-        _log.info(
-            "Given up (%(kind)s): %(url)s: %(reason)s",
-            {"url": lease.request.url, "kind": failure.kind, "attempt": lease.attempt, "reason": reason},
-        )
+        _log.info("Given up (%(kind)s): %(url)s: %(reason)s", _fields(lease, reason) | {"kind": failure.kind})
         if detail:
-            _log.debug("%s: %s", lease.request.url, detail)
+            _log.debug("%s: %s", mask_logins(lease.request.url), mask_logins(detail))
         return visit.dead(kind=failure.kind, reason=reason, detail=detail, children=children, items=tuple(items))
 
     def _verdict(self, visit: _PageState, result: FetchError | Response) -> Verdict:
@@ -410,13 +408,18 @@ class _PageState:
         return Dead(lease=self.lease, touched=self.touched, pace=self.pace, status=status, **fields)
 
 
+def _fields(lease: Lease, reason: str) -> dict[str, Any]:
+    """The fields of a log record about a failed page."""
+    return {"url": mask_logins(lease.request.url), "attempt": lease.attempt, "reason": mask_logins(reason)}
+
+
 def _log_fetched(response: Response) -> None:
     """``200 GET https://a.example/ 12.3 KB 0.12 s``."""
     request, size = response.request, len(response.body)
     fields = {
         "status": response.status,
         "method": request.method,
-        "url": request.url,
+        "url": mask_logins(request.url),
         "bytes": size,
         "seconds": round(response.elapsed, 3),
         "cached": response.cached,

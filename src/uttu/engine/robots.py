@@ -30,6 +30,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from uttu.clients.addresses import mask_logins
 from uttu.clock import Clock
 from uttu.engine import reprieve
 from uttu.engine.link_filter import LinkFilter
@@ -182,7 +183,7 @@ class RobotsCache:
                     rules, touched = await self._fetch(origin, proxy)
                 except _FetchFailed as failure:
                     raise await self._failed(way, tries + 1, failure) from failure
-                _log.debug("%s: read the robots.txt, %d bytes of rules", origin, len(rules.body))
+                _log.debug("%s: read the robots.txt, %d bytes of rules", mask_logins(origin), len(rules.body))
                 await self._memo.remember(f"robots {origin}", robots.dump(rules), robots.ROBOTS_SECONDS)
                 return await self._keep(origin, rules), touched
         finally:
@@ -243,7 +244,8 @@ class RobotsCache:
         if len(self._away) > _MOST_KEPT:
             self._away.popitem(last=False)
         # Without the proxy, whose address may hold a password.
-        _log.log(logging.DEBUG if verdict.retry else logging.INFO, "%s: %s", way.partition(" by ")[0], reason)
+        site, level = mask_logins(way.partition(" by ")[0]), logging.DEBUG if verdict.retry else logging.INFO
+        _log.log(level, "%s: %s", site, mask_logins(reason))
         return RobotsUnavailable(reason, kind, verdict, touched)
 
     async def _fetch(self, origin: str, proxy: str) -> tuple[Robots, float]:

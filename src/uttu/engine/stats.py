@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-import msgspec
-
 from uttu.model import Request, Response
+from uttu.model.crawl import WorkerReport
 from uttu.policy.cookies import looks_like_login
 
 # The most lanes whose cookies LoginWatch remembers.
@@ -15,36 +14,6 @@ _MOST_LANES = 20_000
 _MOST_HOSTS = 2000
 # The most URLs of given-back pages that are kept.
 _MOST_GIVEN_BACK = 100
-
-
-class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot of a worker's :class:`WorkerStats`, stored in the ledger as JSON."""
-
-    pid: int = 0
-    started: float = 0.0
-    fetched: int = 0
-    pages: int = 0
-    items: int = 0
-    retries: int = 0
-    refused: int = 0
-    """Outcomes that the frontier refused because their leases were lost."""
-    bytes: int = 0
-    in_flight: int = 0
-    held: int = 0
-    concurrency: int = 0
-    dead: dict[str, int] = {}
-    statuses: dict[str, int] = {}
-    slowest: list[tuple[str, float]] = []
-    flying: list[str] = []
-    """URLs of some pages in flight, the oldest first."""
-    logins: list[str] = []
-    """The first host with a response that looks like a login; see :class:`uttu.engine.page_processor.LoginWatch`."""
-    giving: list[str] = []
-    """The handlers that yielded an item or a link at least once."""
-    empty: dict[str, int] = {}
-    """For each handler, the pages for which it yielded nothing, until it first yielded something."""
-    given_back: list[str] = []
-    """URLs of pages that were in flight when the worker stopped; they are fetched again later."""
 
 
 class WorkerStats:

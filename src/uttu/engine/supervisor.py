@@ -19,6 +19,7 @@ from typing import Protocol
 
 import msgspec
 
+from uttu.clients.addresses import mask_logins
 from uttu.clock import Clock
 from uttu.engine.aio import wait_for_event
 from uttu.engine.events import Events
@@ -317,7 +318,7 @@ class Supervisor:
         """Log and publish the state if it has changed."""
         if state is not None and state is not self._told:
             why = ": %(reason)s" if reason else ""
-            _log.info(f"The crawl is %(state)s{why}", {"state": state, "reason": str(reason)})
+            _log.info(f"The crawl is %(state)s{why}", {"state": state, "reason": mask_logins(str(reason))})
             if self._events is not None:
                 self._events.state(state, reason)
         self._told = state

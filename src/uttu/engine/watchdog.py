@@ -42,6 +42,7 @@ from typing import Final
 
 from uttu import blackbox
 from uttu.blackbox import Blackbox
+from uttu.clients.addresses import mask_logins
 from uttu.engine.handler_steps import START, HandlerBlocked, StepTracker
 from uttu.model import Lease
 
@@ -247,7 +248,7 @@ def _name(lease: Lease) -> str:
     if lease is START:
         return "@spider.start"
     handler = f"The handler {lease.request.handler!r}" if lease.request.handler else "The handler"
-    return f"{handler} of {lease.request.url}"
+    return f"{handler} of {mask_logins(lease.request.url)}"
 
 
 def _is_halted(pid: int) -> bool:

@@ -30,6 +30,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 
+from uttu.clients.addresses import mask_logins
 from uttu.clock import Clock
 from uttu.engine.aio import task_group
 from uttu.engine.events import Events
@@ -299,7 +300,7 @@ class Worker:
 
     def _dead(self, lease: Lease, error: BaseException) -> Dead:
         reason, detail = describe_error(error)
-        _log.info("Given up (internal): %s: %s", lease.request.url, reason)
+        _log.info("Given up (internal): %s: %s", mask_logins(lease.request.url), mask_logins(reason))
         return Dead(lease=lease, kind=DeadKind.INTERNAL, reason=reason, detail=detail, touched=self._clock.monotonic())
 
     def is_held(self, lease: Lease) -> bool:

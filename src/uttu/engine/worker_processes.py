@@ -24,6 +24,7 @@ from typing import Final, Self
 import msgspec
 
 from uttu.blackbox import VARIABLE, Blackbox, HandledPage
+from uttu.clients.addresses import mask_logins
 from uttu.engine.aio import task_group
 from uttu.errors import UttuError
 from uttu.frontier.base import Frontier
@@ -284,7 +285,8 @@ class WorkerProcesses:
         if took_down is not None:
             await self.bury([took_down])
         fate = "The page is dead" if took_down is not None else "The page is tried once more"
-        _log.warning("A worker process %s in the handler of %s. %s; others go on", describe_exit(code), page.url, fate)
+        url = mask_logins(page.url)
+        _log.warning("A worker process %s in the handler of %s. %s; others go on", describe_exit(code), url, fate)
         return took_down is not None
 
     async def _run_one(self, box: Blackbox) -> tuple[int, float]:

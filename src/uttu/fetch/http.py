@@ -29,6 +29,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote_to_bytes
 
+from uttu.clients.addresses import mask_logins
 from uttu.errors import BadResponse, ConfigError, FetchError, NetworkError, PrivateHost, TLSError, TooSlow, UnknownHost
 from uttu.fetch import proxies
 from uttu.fetch.base import Resolve
@@ -246,7 +247,7 @@ class HttpFetcher:
             except RequestUnprocessed as error:
                 if error.needs_http1:
                     self._connections.remember_http1(place, is_required=True)
-                _log.debug("%s%s: not processed by %s (try %d): %s", url, via, host, tries, error)
+                _log.debug("%s%s: not processed by %s (try %d): %s", mask_logins(url), via, host, tries, error)
                 if tries == _MOST_TRIES:
                     raise NetworkError(f"{url}{via}: {host} hung up or broke the connection: {error}") from error
             except TimeoutError as error:

@@ -21,7 +21,7 @@ from celery.schedules import BaseSchedule
 from celery.signals import after_setup_logger, after_setup_task_logger
 
 from uttu.clients.addresses import mask_password
-from uttu.errors import ConfigError
+from uttu.errors import ConfigError, UttuError
 from uttu.jobs import settings as job_settings
 from uttu.jobs.configuration import build_configuration, longest_delay
 from uttu.jobs.settings import JobSettings, without_management
@@ -211,3 +211,23 @@ class App(celery.Celery):
             return 0.0
         aware = eta if eta.tzinfo else eta.replace(tzinfo=self.timezone)
         return (aware - datetime.now(UTC)).total_seconds()
+
+
+def load_named_app(name: str) -> celery.Celery:
+    """Load the app that ``-A`` names, as Celery does.
+
+    :raises ConfigError: it does not exist, or its module raises an error.
+    """
+    import traceback
+
+    from celery.app.utils import find_app
+
+    try:
+        found: celery.Celery = find_app(name)
+    except UttuError:
+        raise
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"-A {name}: there is no app: {error}") from error
+    except Exception as error:
+        raise ConfigError(f"-A {name} can't be loaded:\n{traceback.format_exc().rstrip()}") from error
+    return found

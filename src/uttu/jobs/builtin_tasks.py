@@ -1,35 +1,37 @@
 """The built-in tasks: ``uttu.crawl``, ``uttu.fetch``, ``uttu.export``, ``uttu.push``.
 
 They belong to every app, ours or a plain Celery app, that has this module in its ``include``; ours always has. Spiders
-and ``.uttu`` are in the worker's folder.
+and ``.uttu`` are in the app's folder, which is passed on explicitly: tasks of other threads share the working
+directory.
 
-``uttu.crawl`` runs in slices, see :mod:`uttu.jobs.crawl_task`. The others run the command of the same name in a child
-process and return its ``--json`` output.
+``uttu.crawl`` runs in slices, each in a child process, because spiders may harm their process; see
+:mod:`uttu.jobs.crawl_task`. The others call :mod:`uttu.operations` in the process of the worker. None of them runs a
+spider's handlers, and settings bound the time of a fetch and the size of its body. Stores and sinks use threads, which
+a gevent or eventlet pool replaces by greenlets that would never run; there these tasks are refused.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
-import os
-import subprocess
 import sys
-import tempfile
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Final
+import threading
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
 
 import msgspec
 from celery import shared_task
 
-from uttu.errors import ConfigError, UttuError
+from uttu.errors import ConfigError, UsageError
 from uttu.jobs.confinement import Confinement
-from uttu.jobs.crawl_task import revocation
 from uttu.jobs.crawl_task import task as slices
 from uttu.jobs.crawl_task.protocol import SliceRequest
 from uttu.jobs.crawl_task.task import SliceState
-from uttu.jobs.task import Task
-from uttu.settings import FRONTIER_VARIABLE, child_environment
+from uttu.jobs.task import Task, run_coroutine
+
+T = TypeVar("T")
 
 CRAWL: Final = "uttu.crawl"
 # Built-in tasks are acknowledged late: they may be delivered twice. A copy of a slice is recognised; the others are
@@ -93,18 +95,21 @@ def fetch(self: Task, url: str, *, settings: dict[str, Any] | None = None) -> di
     :param url: a URL, or a curl command as browsers copy it.
     :raises UttuError: the fetch got no response.
     """
+    from uttu.operations.fetch import FetchedPage, fetch_page, parse_target
+    from uttu.settings import load_settings
+
     Confinement.of(self.app).check_settings(settings or {})
-    flags = [word for key, value in (settings or {}).items() for word in ("-s", f"{key}={_text(value)}")]
-    with tempfile.TemporaryDirectory() as folder:
-        body = Path(folder, "body")
-        words = ["fetch", "--json", "--confined", "-o", str(body), *flags, "--", url]
-        # With an HTTP error status the command fails, but it still prints the response.
-        said = _uttu(self, words, answers=True)
-        content = body.read_bytes()
-    response: dict[str, Any] = json.loads(said)
-    if b"\0" in content[:1024]:
-        response |= {"text": None, "base64": base64.b64encode(content).decode()}
-    return response
+    folder = slices.app_folder(self.app)
+    chosen = load_settings({}, {key: _text(value) for key, value in (settings or {}).items()}, folder=folder)
+    try:
+        request = parse_target([url])
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    response = _run(fetch_page(request, chosen, confined=True, folder=folder))
+    found: dict[str, Any] = _to_json(FetchedPage.of(response))
+    if b"\0" in response.body[:1024]:
+        found |= {"text": None, "base64": base64.b64encode(response.body).decode()}
+    return found
 
 
 @shared_task(name="uttu.export", **_TASK_OPTIONS)
@@ -116,15 +121,19 @@ def export(self: Task, crawl: str | dict[str, Any], to: str, *, frontier: str = 
     :param to: a file, a topic, or a format such as ``parquet``: then the file has the name of the crawl.
     :raises UttuError: the crawl does not exist, or the output cannot be written.
     """
+    from uttu.operations.items import export_items
+
     name = resolve_crawl_name(crawl)
     target = to if "." in to or "://" in to else f"{name}.{to}"
     limits = Confinement.of(self.app)
     limits.check_crawl(name)
     limits.check_output(target)
     limits.check_frontier(frontier)
-    said = json.loads(_uttu(self, ["export", "--json", f"--output={target}", "--", name], frontier))
-    ((file, items),) = said["items"].items()
-    return {"crawl": said["crawl"], "file": file, "items": items}
+    folder = slices.app_folder(self.app)
+    with _exporting:
+        done = _run(export_items(name, frontier, [target], _ignore, folder=folder))
+    ((file, items),) = done.items.items()
+    return {"crawl": done.crawl, "file": file, "items": items}
 
 
 @shared_task(name="uttu.push", **_TASK_OPTIONS)
@@ -133,16 +142,17 @@ def push(self: Task, crawl: str | dict[str, Any], urls: str | Sequence[str], *, 
 
     :raises UttuError: the crawl would never process them.
     """
+    from uttu.operations.seeds import push_seeds
+
     name = resolve_crawl_name(crawl)
     limits = Confinement.of(self.app)
     limits.check_crawl(name)
     limits.check_frontier(frontier)
     lines = [urls] if isinstance(urls, str) else list(urls)
-    given = "".join(f"{each}\n" for each in lines)
-    found: dict[str, Any] = json.loads(
-        _uttu(self, ["push", "--json", "--confined", "-f", "-", "--", name], frontier, given=given, answers=True)
-    )
-    return found
+    entries = "".join(f"{each}\n" for each in lines).encode().split(b"\n")
+    folder = slices.app_folder(self.app)
+    done = _run(push_seeds(name, frontier, (), "", _ignore, entries=entries, confined=True, folder=folder))
+    return {"crawl": done.crawl, "new": done.new, "known": done.known, "bad": done.bad}
 
 
 def resolve_crawl_name(crawl: str | dict[str, Any]) -> str:
@@ -161,27 +171,37 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _uttu(task: Task, words: list[str], frontier: str = "", *, given: str = "", answers: bool = False) -> str:
-    """Run a command in a child process and return its standard output.
+# One export at a time in a process. Outputs are protected by file locks, which belong to the whole process: two threads
+# would not exclude each other, and one that closes the file would drop the locks of the other.
+_exporting: Final = threading.Lock()
 
-    :param answers: accept the output even if the exit code reports a failure.
-    :raises UttuError: the command failed; the message is the command's.
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run an operation to its end, also if a loop runs in this thread because an ``async def`` task called this one.
+
+    :raises ConfigError: the worker's pool has no threads.
     """
-    # An address may contain a password, which must not appear in the process list.
-    more = {FRONTIER_VARIABLE: frontier} if frontier else {}
-    # -P: modules in the current folder must not shadow Python's or ours.
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "uttu", *words],
-        cwd=slices.app_folder(task.app),
-        input=given,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=child_environment(os.environ) | more,
-    )
-    if done.returncode == 0 or (answers and done.stdout):
-        return done.stdout
-    raise UttuError(done.stderr.strip().removeprefix("uttu: ") or f"uttu {words[0]} ended with {done.returncode}")
+    monkey = sys.modules.get("gevent.monkey") or sys.modules.get("eventlet.patcher")
+    patched = getattr(monkey, "is_module_patched", None) or getattr(monkey, "is_monkey_patched", None)
+    if patched is not None and (patched("threading") or patched("thread")):
+        work.close()
+        raise ConfigError("This task needs threads: run it on a worker with --pool prefork, threads or solo")
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        found: T = run_coroutine(work)
+        return found
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
-revocation.stop_crawls(CRAWL, slices.request_from_message)
+def _to_json(value: Any) -> Any:
+    """Return a value as every result serializer gives it back: lists instead of tuples."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _ignore(message: str) -> None:
+    """Drop messages for people: the caller gets numbers, and the log must not contain what a message names."""
+
+
+slices.stop_revoked(CRAWL)

@@ -12,7 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import celery
+
 from uttu.clients.addresses import is_port_free
+from uttu.jobs.settings import management_of
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -28,6 +31,20 @@ _PORTS = 100
 
 
 _AUTH = ("basic_auth", "auth")
+
+
+def build_app_arguments(app: celery.Celery, given: list[str], environment: Mapping[str, str]) -> list[str]:
+    """Build Flower's arguments for an app, ours or a plain Celery app; see :func:`build_arguments`.
+
+    The management address of RabbitMQ, if the settings have one, becomes ``broker_api``.
+
+    :raises ConfigError: see :func:`build_arguments`.
+    """
+    settings = getattr(app, "uttu", None)
+    table = dict(settings.flower) if settings else {}
+    if settings and (management := management_of(settings.broker)):
+        table.setdefault("broker_api", f"{management.rstrip('/')}/api/")
+    return build_arguments(table, given, environment, getattr(app, "folder", Path()))
 
 
 def build_arguments(

@@ -177,6 +177,36 @@ class CrawlLimits(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.items) and counts.items >= self.items
 
 
+class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The latest counters of a worker, stored in the ledger as JSON every second."""
+
+    pid: int = 0
+    started: float = 0.0
+    fetched: int = 0
+    pages: int = 0
+    items: int = 0
+    retries: int = 0
+    refused: int = 0
+    """Outcomes that the frontier refused because their leases were lost."""
+    bytes: int = 0
+    in_flight: int = 0
+    held: int = 0
+    concurrency: int = 0
+    dead: dict[str, int] = {}
+    statuses: dict[str, int] = {}
+    slowest: list[tuple[str, float]] = []
+    flying: list[str] = []
+    """URLs of some pages in flight, the oldest first."""
+    logins: list[str] = []
+    """The first host with a response that looks like a login; see :class:`uttu.engine.stats.LoginWatch`."""
+    giving: list[str] = []
+    """The handlers that yielded an item or a link at least once."""
+    empty: dict[str, int] = {}
+    """For each handler, the pages for which it yielded nothing, until it first yielded something."""
+    given_back: list[str] = []
+    """URLs of pages that were in flight when the worker stopped; they are fetched again later."""
+
+
 class SettingValues(TypedDict, total=False):
     """Settings of a crawl as keywords of ``Spider(…)`` and ``uttu.run(…)``; see :class:`uttu.settings.Settings`."""
 

@@ -1,4 +1,4 @@
-"""The states of a request; temporary ownership of it, and the three ways that ends."""
+"""A request on its way: its state, its lease, the three ways that ends, and what operators see of lanes."""
 
 from __future__ import annotations
 
@@ -129,6 +129,60 @@ class Dead(_Outcome, frozen=True, kw_only=True, gc=False):
 
 
 Outcome = Done | Retry | Dead
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """The history of one request."""
+
+    state: RequestState
+    request: Request | None = None
+    attempt: int = 0
+    lane: str = ""
+    worker: str = ""
+    due: float = 0.0
+    """When it may start, when its retry is due, or when its lease ends, depending on ``state``; the store's time."""
+    at: float = 0.0
+    """When it became done or dead; the store's time."""
+    status: int = 0
+    size: int = 0
+    links: int = 0
+    items: int = 0
+    kind: str = ""
+    reason: str = ""
+    """Why it is dead or delayed, why its lane is held, or the note of a page that is done."""
+    redirect: Redirect | None = None
+    """Where the page redirected to, if it did."""
+    detail: str = ""
+    ahead: int = 0
+    """How many requests are before it in its lane."""
+
+
+class LaneState(msgspec.Struct, frozen=True, kw_only=True):
+    """A lane and its current wait."""
+
+    name: str
+    pending: int
+    active: int
+    total: int
+    pace: Pace
+    wait: float
+    """Seconds until it is due; 0 if it is due now."""
+    reason: str = ""
+    """Why it is held; empty if it is not."""
+    pinned: bool = False
+    """Whether an operator has set its pace."""
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that became dead, with the reason."""
+
+    request: Request
+    kind: str
+    reason: str
+    detail: str
+    status: int
+    attempt: int
+    at: float
 
 
 def encode_redirect(redirect: Redirect) -> str:

@@ -1,29 +1,52 @@
-"""Publish messages to a bus, and convert messages from and to JSON.
+"""Publish messages to a bus and read them, and look at its groups.
 
-The output of a subscriber can be published again. A payload that is JSON is written as it is, in the field ``payload``.
-Any other payload is in the field ``text``, or in ``base64`` if it is not UTF-8. Messages are sent in batches of
-``_BATCH_SIZE``, each confirmed by the broker, up to the first entry that is not a message.
+Messages are sent in batches of ``_BATCH_SIZE``, each confirmed by the broker, up to the first entry that is not a
+message. :mod:`uttu.operations.lines` converts messages from and to JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from typing import Any, Final
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 
 import msgspec
 
 from uttu import settings
-from uttu.bus.base import Bus, Delivery, Group, Message, check_message
+from uttu.bus.base import (
+    Bus,
+    Delivery,
+    Group,
+    HeaderFilter,
+    Message,
+    SubscribeOptions,
+    Subscription,
+)
 from uttu.bus.consumer import REASON_HEADER
 from uttu.bus.topics import matches
+from uttu.clients import ConnectionState
 from uttu.errors import BusError, UsageError
 from uttu.operations import Report, format_count
-from uttu.operations.lines import describe_source, open_source, read_lines
+from uttu.operations.lines import MessageTemplate, describe_source, open_source, parse_message, read_lines
 from uttu.runtime.registry import connect_bus
+
+__all__ = [
+    "Delivery",
+    "Group",
+    "MessageReader",
+    "PublishResult",
+    "SubscribeOptions",
+    "build_options",
+    "connect_configured_bus",
+    "dead_reason",
+    "peek_messages",
+    "publish_messages",
+    "purge_group",
+    "read_groups",
+    "resolve_bus_url",
+    "wait_for_capacity",
+    "watch_group",
+]
 
 
 @contextlib.asynccontextmanager
@@ -46,118 +69,6 @@ def resolve_bus_url(url: str) -> str:
     if not found:
         raise UsageError("say which bus: --bus URL, or the setting bus in uttu.toml or UTTU_BUS")
     return found
-
-
-_EXCERPT_LENGTH: Final = 120
-
-
-class MessageTemplate(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields that the command line sets for all messages."""
-
-    topic: str = ""
-    key: str = ""
-    headers: dict[str, str] = {}
-    id: str = ""
-    priority: int = 0
-    delay: float = 0.0
-
-    def message(self, payload: bytes) -> Message:
-        """Make a message with this payload.
-
-        :raises ValueError: the payload is not JSON, or a field is invalid.
-        """
-        message = Message(payload=_check_json(payload), **msgspec.structs.asdict(self))
-        check_message(message)
-        return message
-
-
-class _WrittenMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A message as JSON. ``attempt`` and ``position``, which belong to a delivery, are accepted and ignored."""
-
-    topic: str | None = None
-    payload: msgspec.Raw = msgspec.Raw()
-    text: str | None = None
-    base64: str | None = None
-    key: str | None = None
-    headers: dict[str, str] = {}
-    id: str | None = None
-    priority: int | None = None
-    delay: float | None = None
-    attempt: int = 1
-    position: str = ""
-
-
-def parse_message(line: bytes, template: MessageTemplate) -> Message:
-    """Parse a JSON object into a message; missing fields come from the template.
-
-    :raises ValueError: it is not a valid message; the message says why.
-    """
-    try:
-        written = msgspec.json.decode(line, type=_WrittenMessage)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{_excerpt(line)} is not a message: {error}") from error
-    given = {name: getattr(written, name) for name in ("topic", "key", "id", "priority", "delay")}
-    fields = msgspec.structs.asdict(template) | {name: value for name, value in given.items() if value is not None}
-    headers = template.headers | {name: value for name, value in written.headers.items() if name != REASON_HEADER}
-    if not fields["topic"]:
-        raise ValueError(f"{_excerpt(line)} has no topic, and none was given")
-    message = Message(payload=_parse_payload(written, line), **fields | {"headers": headers})
-    check_message(message)
-    return message
-
-
-def _parse_payload(written: _WrittenMessage, line: bytes) -> bytes:
-    if payload := bytes(written.payload):
-        return payload
-    if written.text is not None:
-        return written.text.encode()
-    try:
-        return base64.b64decode(written.base64 or "", validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise ValueError(f"{_excerpt(line)} has a payload that is not Base64: {error}") from error
-
-
-def _check_json(payload: bytes) -> bytes:
-    payload = payload.strip()
-    try:
-        msgspec.json.decode(payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{_excerpt(payload)} is not JSON: {error}") from error
-    return payload
-
-
-def delivery_dict(delivery: Delivery) -> dict[str, Any]:
-    """A delivery as a dict, as it is printed."""
-    return {
-        "topic": delivery.topic,
-        "id": delivery.id,
-        "key": delivery.key,
-        "headers": delivery.headers,
-        "attempt": delivery.attempt,
-        **_payload_fields(delivery.payload),
-    }
-
-
-def format_delivery(delivery: Delivery) -> str:
-    return msgspec.json.encode(delivery_dict(delivery)).decode()
-
-
-def _payload_fields(payload: bytes) -> dict[str, Any]:
-    # JSON payloads are reformatted without line feeds, so that a message is one line.
-    try:
-        msgspec.json.decode(payload)
-        return {"payload": msgspec.Raw(msgspec.json.format(payload, indent=-1))}
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        pass
-    try:
-        return {"text": payload.decode()}
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(payload).decode()}
-
-
-def _excerpt(line: bytes) -> str:
-    text = repr(line[:_EXCERPT_LENGTH].decode(errors="replace"))
-    return text + "…" if len(line) > _EXCERPT_LENGTH else text
 
 
 _BATCH_SIZE = 100
@@ -287,3 +198,161 @@ async def wait_for_capacity(
 def _is_subscribed(group: Group, topics: Collection[str]) -> bool:
     patterns = group.topics
     return patterns is None or any(matches(patterns, topic) for topic in topics)
+
+
+async def read_groups(url: str, *names: str) -> list[Group]:
+    """The state of these groups, or of all groups of a bus.
+
+    :raises BusRefused: a named group does not exist.
+    """
+    async with connect_configured_bus(url) as bus:
+        return await bus.groups(*names)
+
+
+_WATCH_SECONDS = 1.0
+
+
+async def watch_group(url: str, name: str) -> AsyncGenerator[list[Group], None]:
+    """Yield the state of a group every ``_WATCH_SECONDS``, until the iteration is closed.
+
+    :raises BusRefused: the group does not exist.
+    """
+    async with connect_configured_bus(url) as bus:
+        while True:
+            yield await bus.groups(name)
+            await asyncio.sleep(_WATCH_SECONDS)
+
+
+async def peek_messages(url: str, group: str, limit: int, *, dead: bool = False) -> list[Delivery]:
+    """The next messages of a group, or its dead letters, without consuming them.
+
+    :raises BusRefused: the group does not exist.
+    """
+    async with connect_configured_bus(url) as bus:
+        return await bus.peek(group, limit, dead=dead)
+
+
+async def purge_group(url: str, group: str, *, dead: bool = False, forget: bool = False) -> int:
+    """Delete the waiting messages of a group, its dead letters, or the group itself. Returns how many.
+
+    :raises BusRefused: the group does not exist.
+    """
+    async with connect_configured_bus(url) as bus:
+        return await bus.purge(group, dead=dead, forget=forget)
+
+
+def dead_reason(message: Delivery) -> str | None:
+    """Why a message became a dead letter; None if it is none."""
+    return message.headers.get(REASON_HEADER)
+
+
+def build_options(
+    topics: Sequence[str],
+    group: str = "",
+    where: dict[str, str] | None = None,
+    *,
+    match_any: bool = False,
+    prefetch: int = 500,
+    count: int | None = None,
+    from_start: bool = False,
+) -> SubscribeOptions:
+    """The options to read messages with :class:`MessageReader`.
+
+    :param where: Only messages with all of these headers; with ``match_any``, with one of them.
+    :param count: How many messages are read. They are taken one by one, so that no other one is acknowledged.
+    :param from_start: A new group starts at the earliest message that is kept.
+    :raises ValueError: a topic or the group is not a valid name, or a number is less than 1.
+    """
+    return SubscribeOptions(
+        topics=tuple(topics),
+        group=group,
+        where=HeaderFilter(where, any=match_any) if where else None,
+        prefetch=prefetch if count is None else min(prefetch, max(count, 1)),
+        batch=100 if count is None else 1,
+        start="earliest" if from_start else "latest",
+    )
+
+
+class MessageReader:
+    """Passes messages of a bus to a function, and acknowledges them when it returns.
+
+    :param receive: Called with each batch. If it raises ``OSError``, the batch is not acknowledged, the reading ends,
+        and :meth:`run` raises the error.
+    :param count: End after this many messages; 0 only creates the group, None for no limit.
+    :param report: Told when the connection is lost and when it is back.
+    :param begin: Called once the subscription is active.
+    """
+
+    def __init__(
+        self,
+        receive: Callable[[list[Delivery]], None],
+        report: Report = lambda text: None,
+        count: int | None = None,
+        begin: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.received = 0
+        self._receive = receive
+        self._report = report
+        self._count = count
+        self._begin = begin
+        self._over = asyncio.Event()
+        self._error: OSError | None = None
+        # Its own subscription, for :meth:`_end`. The first batch may arrive before ``subscribe`` returns.
+        self._began: asyncio.Future[Subscription] = asyncio.get_running_loop().create_future()
+
+    def stop(self) -> None:
+        """End :meth:`run` after the current batch."""
+        self._over.set()
+
+    async def run(self, url: str, options: SubscribeOptions, seconds: float | None = None) -> None:
+        """Read until ``count`` messages were received, ``seconds`` have passed, or :meth:`stop` is called.
+
+        :raises BusError: the bus is not usable.
+        :raises OSError: what ``receive`` raised.
+        """
+        async with connect_configured_bus(url) as bus:
+            bus.listen(self._report_connection)
+            subscription = await bus.subscribe(options, self._handle)
+            if self._count == 0:
+                # Pause before a message is delivered, since that would count as an attempt.
+                subscription.pause()
+                self._over.set()
+            self._began.set_result(subscription)
+            self._begin()
+            try:
+                await self._wait(subscription, seconds)
+            finally:
+                await subscription.close()
+        if self._error is not None:
+            raise self._error
+
+    async def _handle(self, deliveries: list[Delivery]) -> None:
+        try:
+            self._receive(deliveries)
+        except OSError as error:
+            self._error = error
+            await self._end()
+            raise
+        self.received += len(deliveries)
+        if self.received == self._count:
+            await self._end()
+
+    async def _end(self) -> None:
+        """Close the subscription, so that no more messages are delivered."""
+        self._over.set()
+        await (await self._began).close()
+
+    async def _wait(self, subscription: Subscription, seconds: float | None) -> None:
+        ends = [asyncio.ensure_future(subscription.wait()), asyncio.ensure_future(self._over.wait())]
+        try:
+            done, _ = await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            for end in done:
+                end.result()
+        finally:
+            for end in ends:
+                end.cancel()
+
+    def _report_connection(self, state: ConnectionState, what: str) -> None:
+        if state is not ConnectionState.CLOSED:
+            with contextlib.suppress(OSError):
+                self._report(f"the connection is {state}: {what}")

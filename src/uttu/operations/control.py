@@ -1,7 +1,8 @@
-"""Pause, resume and stop a crawl by writing the wanted state to its ledger, if the present state allows it.
+"""Pause, resume and stop a crawl, set the pace of a host, and try dead letters again.
 
-Workers read the ledger every second, on every machine. If a bus is set, they are notified over it and read the ledger
-at once.
+The wanted state is written to the crawl's ledger, if the present state allows it. Workers read the ledger every second,
+on every machine. If a bus is set, they can be notified over it, and then read the ledger at once. That may take some
+seconds if the broker is away, so it is a second step (:func:`announce_change`), after the caller has shown the result.
 """
 
 from __future__ import annotations
@@ -15,18 +16,13 @@ import msgspec
 
 from uttu import settings
 from uttu.clients.addresses import mask_password
+from uttu.engine import reprieve
 from uttu.errors import BusError, ConfigError, UttuError
-from uttu.frontier.catalog import CrawlCatalog
 from uttu.model.crawl import NO_REASON, CrawlState, Reason, ReasonKind
+from uttu.model.url import canonical, host_of
 from uttu.operations import Report, format_count
-from uttu.operations.crawls import (
-    BrokenState,
-    CrawlStatus,
-    connect_configured_frontier,
-    find_crawl,
-    open_store,
-    read_status,
-)
+from uttu.operations.crawls import BrokenState, CrawlStatus, select_crawl
+from uttu.operations.fetch import parse_web_url
 from uttu.runtime.messaging import announce_control
 from uttu.runtime.registry import connect_bus
 
@@ -42,47 +38,53 @@ class ControlDecision(msgspec.Struct, frozen=True):
     reason: Reason = NO_REASON
 
 
+class StateChange(msgspec.Struct, frozen=True):
+    """What :func:`change_state` did.
+
+    ``said``: the result in words. ``action``: the name of the decision. ``is_live``: whether the state of a crawl has
+    changed that processes work on, which :func:`announce_change` can notify.
+    """
+
+    status: CrawlStatus
+    action: str
+    said: str
+    is_live: bool
+
+
 async def change_state(
     crawl: str, frontier: str, decide: Callable[[CrawlStatus], ControlDecision], report: Report
-) -> str:
-    """Pause, resume or stop a crawl; returns what became of it, in words.
+) -> StateChange:
+    """Pause, resume or stop a crawl. The change is stored when this returns.
 
     :raises UttuError: that makes no sense for the crawl.
     """
-    async with connect_configured_frontier(frontier) as catalog:
-        name = await resolve_crawl(catalog, crawl, report)
-        async with open_store(catalog, name) as store:
-            standing = await read_status(catalog, name, store)
-            check_not_moved(standing)
-            # Hold the supervisor lock of a crawl that is not running, so that it can't start in between.
-            async with contextlib.nullcontext() if standing.alive else catalog.supervise(name):
-                step = decide(standing)
-                if step.state is not None:
-                    await store.ledger.note(state=step.state, reason=step.reason)
-    if step.state is not None and standing.alive:
-        await _announce(standing, decide.__name__, report)
-    return step.said
+    async with select_crawl(crawl, frontier, report) as found:
+        standing = await found.status()
+        check_not_moved(standing)
+        # Hold the supervisor lock of a crawl that is not running, so that it can't start in between.
+        async with contextlib.nullcontext() if standing.alive else found.catalog.supervise(found.name):
+            step = decide(standing)
+            if step.state is not None:
+                await found.store.ledger.note(state=step.state, reason=step.reason)
+    return StateChange(standing, decide.__name__, step.said, step.state is not None and standing.alive)
 
 
-async def _announce(standing: CrawlStatus, action: str, report: Report) -> None:
-    """Let the workers look at once, if there is a bus to tell them on; without it they look every second."""
-    url = settings.load_bus() or str(standing.facts.flags.get("bus", ""))
+async def announce_change(change: StateChange, report: Report) -> None:
+    """Let the workers read the ledger at once, if there is a bus to notify them on; without it they look every second.
+
+    Takes up to ``_ANNOUNCE_SECONDS`` if the broker does not answer, which is reported.
+    """
+    if not change.is_live:
+        return
+    url = settings.load_bus() or str(change.status.facts.flags.get("bus", ""))
     if not url:
         return
     try:
         async with asyncio.timeout(_ANNOUNCE_SECONDS), connect_bus(url) as bus:
-            await announce_control(bus, standing.name, action)
+            await announce_control(bus, change.status.name, change.action)
     except (BusError, ConfigError, TimeoutError) as error:
         why = str(error) or f"{mask_password(url)} does not answer"
         report(f"{why}. So the workers hear of it within a second or two, not at once")
-
-
-async def resolve_crawl(catalog: CrawlCatalog, crawl: str, report: Report) -> str:
-    """The crawl that is meant."""
-    name, remark = await find_crawl(catalog, crawl)
-    if remark:
-        report(remark)
-    return name
 
 
 def check_not_moved(standing: CrawlStatus) -> None:
@@ -142,3 +144,68 @@ def _describe_state(standing: CrawlStatus) -> str:
 
 def _describe_work(standing: CrawlStatus) -> str:
     return f"{format_count(standing.counts.pending + standing.counts.delayed, 'page')} to do"
+
+
+class RateChange(msgspec.Struct, frozen=True):
+    """The pace that an operator set. ``delay``: seconds; None if the crawl decides again."""
+
+    status: CrawlStatus
+    lane: str
+    delay: float | None
+
+
+async def set_rate(crawl: str, frontier: str, lane: str, delay: float | None, report: Report) -> RateChange:
+    """Pin a lane to a delay, with one request at a time, for all workers; None removes the pin.
+
+    :param lane: As :func:`parse_lane` returns it.
+    :raises UttuError: the crawl has finished, or was moved.
+    """
+    async with select_crawl(crawl, frontier, report) as found:
+        standing = await found.status()
+        check_not_moved(standing)
+        if standing.state == CrawlState.FINISHED:
+            raise UttuError(f"crawl {found.name!r} has finished; a new one starts with: {standing.command()}")
+        await found.store.inspector.pin(lane, delay)
+    return RateChange(standing, lane, delay)
+
+
+def parse_lane(host: str) -> str:
+    """The lane of a host or of a URL, named as in requests: without the default port of the scheme.
+
+    :raises ValueError: it is neither.
+    """
+    url = parse_web_url(host)
+    if "://" in host:
+        return host_of(url)
+    rest = url.partition("://")[2]
+    return min((host_of(canonical(f"{scheme}://{rest}")) for scheme in ("http", "https")), key=len)
+
+
+class RetryResult(msgspec.Struct, frozen=True):
+    """How many dead letters were put back, and how many are left by kind. ``status`` is that of before."""
+
+    status: CrawlStatus
+    revived: int
+    kinds: dict[str, int]
+
+
+async def retry_dead(crawl: str, frontier: str, report: Report, *, kind: str = "", url: str = "") -> RetryResult:
+    """Put dead letters back in line, as if they had never been tried: those of one kind, of one URL, or all.
+
+    Hosts that were given up are asked again. A crawl that has ended becomes one that was stopped, so that the command
+    that started it goes on with these pages.
+
+    :param url: A canonical URL.
+    :raises UttuError: the crawl was moved.
+    """
+    async with select_crawl(crawl, frontier, report) as found:
+        standing = await found.status()
+        check_not_moved(standing)
+        # A crawl that is not running must not be started while this changes its state.
+        async with contextlib.nullcontext() if standing.alive else found.catalog.supervise(found.name):
+            await reprieve.grant(found.store.memo)
+            revived = await found.store.inspector.revive(kind, url)
+            if revived and not standing.alive:
+                # A finished crawl would start anew; a stopped one is resumed.
+                await found.store.ledger.note(state=CrawlState.STOPPED, reason=Reason("dead letters are back in line"))
+            return RetryResult(standing, revived, await found.store.inspector.dead_kinds())

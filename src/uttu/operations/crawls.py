@@ -1,10 +1,10 @@
-"""List the crawls of a frontier, find the one that the user named, read its status, and watch it run.
+"""List the crawls of a frontier, find the one that the user named, and read its status, lanes and dead letters.
 
 The ledger holds the state that a process wrote last. Whether the crawl still runs is known from its supervisor, whose
 lock the frontier releases when it dies, and, on a shared frontier, from the age of its workers' reports.
 
-:class:`CrawlMonitor` takes snapshots. Rates are computed from the difference to a snapshot some seconds ago; the first
-snapshot only has the average over each worker's life.
+Operations take the name of a crawl and the URL of a frontier, both as the user gave them, and open what they need.
+``folder`` is the project's folder, whose ``uttu.toml`` and ``.uttu`` count; relative paths start there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import contextlib
 import difflib
 import shlex
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -22,13 +21,14 @@ import msgspec
 
 from uttu import settings
 from uttu.clients.addresses import mask_password
-from uttu.engine.stats import WorkerReport
-from uttu.errors import StoreError
-from uttu.frontier.base import LaneState, Rules
+from uttu.errors import StoreError, UttuError
+from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlCatalog, CrawlStore
 from uttu.model import Counts
-from uttu.model.crawl import NO_REASON, CrawlState, Reason
+from uttu.model.crawl import NO_REASON, CrawlState, Reason, WorkerReport
 from uttu.model.facts import CrawlFacts
+from uttu.model.lease import DeadLetter, LaneState
+from uttu.operations import Report
 from uttu.runtime.registry import open_frontier
 from uttu.runtime.spec import derive_crawl_name
 from uttu.settings import DATA_FOLDER
@@ -66,6 +66,8 @@ class CrawlStatus(msgspec.Struct, frozen=True, kw_only=True):
     """When a worker last reported, or else when the crawl began (Unix time)."""
     frontier: str = ""
     """The value of ``--frontier`` for commands about it, without its password; empty if it is not needed."""
+    folder: str = "."
+    """The project's folder, in which commands about it are typed."""
 
     @property
     def how(self) -> str:
@@ -79,7 +81,7 @@ class CrawlStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     def command(self) -> str:
         """The command that started it, as far as the ledger has it."""
-        return shlex.join(build_crawl_command(self.name, self.facts, self.frontier))
+        return shlex.join(build_crawl_command(self.name, self.facts, self.frontier, Path(self.folder)))
 
     def words(self, *words: str) -> str:
         """Another ``uttu`` command about it, with ``--frontier`` if that is needed."""
@@ -87,20 +89,23 @@ class CrawlStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @contextlib.asynccontextmanager
-async def connect_configured_frontier(frontier: str) -> AsyncIterator[CrawlCatalog]:
+async def connect_configured_frontier(frontier: str, folder: Path = Path()) -> AsyncIterator[CrawlCatalog]:
     """Open the catalog at a URL, or the one in the settings if it is empty.
 
     :raises ConfigError: the address is invalid.
     :raises StoreError: the store can't be reached.
     """
-    async with connect_frontier(frontier or settings.load_frontier()) as catalog:
+    async with connect_frontier(frontier or settings.load_frontier(folder=folder), folder) as catalog:
         yield catalog
 
 
 @contextlib.asynccontextmanager
-async def connect_frontier(url: str) -> AsyncIterator[CrawlCatalog]:
-    """Open the catalog at exactly this URL; empty for the default folder."""
-    catalog = await open_frontier(url, DATA_FOLDER)
+async def connect_frontier(url: str, folder: Path = Path()) -> AsyncIterator[CrawlCatalog]:
+    """Open the catalog at exactly this URL; empty for ``.uttu`` in the folder."""
+    scheme, _, path = url.partition(":")
+    if scheme.lower() == "sqlite" and folder != Path():
+        url = f"sqlite:{folder / Path(path.removeprefix('//')).expanduser()}"
+    catalog = await open_frontier(url, folder / DATA_FOLDER)
     try:
         yield catalog
     finally:
@@ -120,7 +125,34 @@ async def open_store(catalog: CrawlCatalog, name: str) -> AsyncIterator[CrawlSto
         await store.frontier.close()
 
 
-async def read_status(catalog: CrawlCatalog, name: str, store: CrawlStore) -> CrawlStatus:
+class CrawlHandle(msgspec.Struct, frozen=True):
+    """An open crawl, and the project's folder that its commands refer to."""
+
+    catalog: CrawlCatalog
+    name: str
+    store: CrawlStore
+    folder: Path = Path()
+
+    async def status(self) -> CrawlStatus:
+        return await read_status(self.catalog, self.name, self.store, self.folder)
+
+
+@contextlib.asynccontextmanager
+async def select_crawl(crawl: str, frontier: str, report: Report, folder: Path = Path()) -> AsyncIterator[CrawlHandle]:
+    """Open the crawl that is meant, to read it; see :func:`find_crawl`. A choice is reported.
+
+    :raises ConfigError: the frontier's address is invalid.
+    :raises StoreError: the store can't be reached, or has no such crawl.
+    """
+    async with connect_configured_frontier(frontier, folder) as catalog:
+        name, remark = await find_crawl(catalog, crawl, folder)
+        if remark:
+            report(remark)
+        async with open_store(catalog, name) as store:
+            yield CrawlHandle(catalog, name, store, folder)
+
+
+async def read_status(catalog: CrawlCatalog, name: str, store: CrawlStore, folder: Path = Path()) -> CrawlStatus:
     """Read the status of a crawl from its open store."""
     supervised = await catalog.is_supervised(name)
     facts, counts, reports = await store.ledger.facts(), await store.frontier.counts(), await store.ledger.reports()
@@ -142,43 +174,66 @@ async def read_status(catalog: CrawlCatalog, name: str, store: CrawlStore) -> Cr
         workers=workers,
         feed=await store.feed.length() if store.feed else 0,
         active=facts.began if youngest is None else time.time() - youngest,
-        frontier=frontier_option(catalog),
+        frontier=frontier_option(catalog, folder),
+        folder=str(folder),
     )
 
 
-async def list_crawls(catalog: CrawlCatalog) -> list[CrawlStatus]:
+async def read_running_status(catalog: CrawlCatalog, name: str, file: str) -> CrawlStatus:
+    """The status of a crawl that a worker may join.
+
+    :param file: The spider file, for the message.
+    :raises UttuError: the crawl does not exist or is not running.
+    """
+    command = format_command(catalog, "crawl", file)
+    if name not in await catalog.names():
+        raise StoreError(
+            f"there is no crawl {name!r} {describe_frontier(catalog)} to take part in; start it with: {command}"
+        )
+    async with open_store(catalog, name) as store:
+        standing = await read_status(catalog, name, store)
+    state = standing.facts.state
+    if state not in (CrawlState.RUNNING, CrawlState.PAUSED):
+        raise UttuError(f"crawl {name!r} is not running ({state or 'never started'}); start it with: {command}")
+    return standing
+
+
+async def list_crawls(catalog: CrawlCatalog, folder: Path = Path()) -> list[CrawlStatus]:
     """All crawls, the most recently active first. One that can't be read has the state ``BrokenState.UNREADABLE``."""
     found = []
     for name in await catalog.names():
         try:
             async with open_store(catalog, name) as store:
-                found.append(await read_status(catalog, name, store))
+                found.append(await read_status(catalog, name, store, folder))
         except StoreError as error:
             found.append(CrawlStatus(name=name, state=BrokenState.UNREADABLE, reason=Reason(str(error))))
     return sorted(found, key=lambda each: -each.active)
 
 
-async def find_crawl(catalog: CrawlCatalog, name: str = "") -> tuple[str, str]:
+async def find_crawl(catalog: CrawlCatalog, name: str = "", folder: Path = Path()) -> tuple[str, str]:
     """The name of the crawl with this name, of this spider file, or the latest one; and a remark if it was a choice.
 
     :raises StoreError: such a crawl does not exist.
     """
-    return (name, "") if name and name in await catalog.names() else _pick(catalog, await list_crawls(catalog), name)
+    if name and name in await catalog.names():
+        return name, ""
+    return _pick(catalog, await list_crawls(catalog, folder), name, folder)
 
 
-def _pick(catalog: CrawlCatalog, found: list[CrawlStatus], name: str) -> tuple[str, str]:
+def _pick(catalog: CrawlCatalog, found: list[CrawlStatus], name: str, folder: Path) -> tuple[str, str]:
     found = [each for each in found if each.state is not BrokenState.UNREADABLE]
     where = describe_frontier(catalog)
     if not found:
         none = "none was started in this folder" if where == "here" else "none was started there"
         raise StoreError(
-            f"there is no crawl {where}: {none}. Start one with: {format_command(catalog, 'crawl', 'FILE')}"
+            f"there is no crawl {where}: {none}. Start one with: "
+            f"{_join_words(('crawl', 'FILE'), frontier_option(catalog, folder))}"
         )
     if not name:
         remark = f"of {found[0].name}, the latest of {len(found)} crawls {where}" if len(found) > 1 else ""
         return found[0].name, remark
     for each in found:
-        if _is_crawl_of(catalog, each, Path(name)):
+        if _is_crawl_of(catalog, each, folder / name):
             return each.name, f"of {each.name}"
     names = [each.name for each in found]
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or names[:5]
@@ -196,9 +251,9 @@ def describe_frontier(catalog: CrawlCatalog) -> str:
     return f"at {catalog.address}" if catalog.address else "here"
 
 
-def frontier_option(catalog: CrawlCatalog) -> str:
+def frontier_option(catalog: CrawlCatalog, folder: Path = Path()) -> str:
     """The value of ``--frontier`` for this catalog; empty if the settings name the same."""
-    return catalog.address if catalog.address != mask_password(settings.load_frontier()) else ""
+    return catalog.address if catalog.address != mask_password(settings.load_frontier(folder=folder)) else ""
 
 
 def format_command(catalog: CrawlCatalog, *words: str) -> str:
@@ -214,11 +269,11 @@ def _frontier_words(frontier: str) -> list[str]:
     return ["--frontier", frontier] if frontier else []
 
 
-def build_crawl_command(name: str, facts: CrawlFacts, frontier: str = "") -> list[str]:
-    """The words of the command that continues a crawl."""
+def build_crawl_command(name: str, facts: CrawlFacts, frontier: str = "", folder: Path = Path()) -> list[str]:
+    """The words of the command that continues a crawl, to be typed in ``folder``."""
     file = Path(facts.file or "FILE")
     with contextlib.suppress(ValueError):
-        file = file.relative_to(Path.cwd())
+        file = file.relative_to(folder.absolute())
     words = ["uttu", "crawl", str(file)]
     for key, value in facts.arguments.items():
         words += ["-a", f"{key}={value}"]
@@ -244,74 +299,81 @@ async def has_fetched_nothing(store: CrawlStore) -> bool:
     return not counts.items and bool(reports) and not any(report.pages for report in reports)
 
 
-_TOP_LANES = 10
+class CrawlList(msgspec.Struct, frozen=True):
+    """All crawls of a frontier. ``address``: of the frontier, without its password; empty for the project's folder."""
+
+    address: str
+    crawls: list[CrawlStatus]
 
 
-SNAPSHOT_SECONDS = 1.0
+async def read_all(frontier: str, folder: Path = Path()) -> CrawlList:
+    """The status of all crawls of a frontier, the most recently active first.
+
+    :raises StoreError: the store can't be reached.
+    """
+    async with connect_configured_frontier(frontier, folder) as catalog:
+        return CrawlList(catalog.address, await list_crawls(catalog, folder))
 
 
-# The number of snapshots over which rates are computed.
-_RATE_SNAPSHOTS = 6
+class CrawlDetails(msgspec.Struct, frozen=True):
+    """The status of a crawl, with its lanes and its dead letters by kind.
 
+    ``trimmed``: how many items were removed from the store after all outputs had them.
+    """
 
-class WorkerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker with a recent report."""
-
-    name: str
-    rate: float
-    pages: int
-    in_flight: int
-    held: int
-    age: float
-
-
-class CrawlSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A crawl at one moment."""
-
-    standing: CrawlStatus
-    rate: float
-    workers: list[WorkerSnapshot]
-    gone: int
+    status: CrawlStatus
+    dead_kinds: dict[str, int]
     lanes: list[LaneState]
+    trimmed: int
 
 
-class CrawlMonitor:
-    """Takes snapshots of a crawl and computes rates from them."""
+# Maximum number of lanes that are read if all are asked for.
+_MOST_LANES = 100_000
+# A number that SQLite and all later layers treat as no limit.
+_ALL = 2**31
 
-    def __init__(self, catalog: CrawlCatalog, name: str, store: CrawlStore) -> None:
-        self._catalog = catalog
-        self._name = name
-        self._store = store
-        # For each snapshot: its time, the pages done, and by worker the time of its report and its pages.
-        self._past: deque[tuple[float, int, dict[str, tuple[float, int]]]] = deque(maxlen=_RATE_SNAPSHOTS)
 
-    async def look(self) -> CrawlSnapshot:
-        standing = await read_status(self._catalog, self._name, self._store)
-        lanes = await self._store.inspector.lanes(_TOP_LANES)
-        now = time.monotonic()
-        reported = {name: (now - age, report.pages) for name, (age, report) in standing.workers.items()}
-        self._past.append((now, standing.counts.done, reported))
-        living = sorted(standing.living.items())
-        workers = [
-            WorkerSnapshot(
-                name=name,
-                rate=self._rate_of(name, age, report),
-                pages=report.pages,
-                in_flight=report.in_flight,
-                held=report.held,
-                age=age,
-            )
-            for name, (age, report) in living
-        ]
-        then, done, _ = self._past[0]
-        rate = (standing.counts.done - done) / (now - then) if now > then else sum(each.rate for each in workers)
-        gone = len(standing.workers) - len(living)
-        return CrawlSnapshot(standing=standing, rate=rate, workers=workers, gone=gone, lanes=lanes)
+async def read_details(crawl: str, frontier: str, report: Report, folder: Path = Path()) -> CrawlDetails:
+    """The status of one crawl in detail.
 
-    def _rate_of(self, name: str, age: float, report: WorkerReport) -> float:
-        at, pages = self._past[-1][2][name]
-        for _, _, reported in self._past:
-            if name in reported and at - reported[name][0] > SNAPSHOT_SECONDS / 2:
-                return max(0.0, (pages - reported[name][1]) / (at - reported[name][0]))
-        worked = time.time() - age - report.started
-        return pages / worked if worked > 0 else 0.0
+    :raises StoreError: the store can't be reached, or has no such crawl.
+    """
+    async with select_crawl(crawl, frontier, report, folder) as found:
+        return CrawlDetails(
+            await found.status(),
+            await found.store.inspector.dead_kinds(),
+            await found.store.inspector.lanes(_MOST_LANES),
+            (await found.store.outbox.trimmed()).count,
+        )
+
+
+async def read_lanes(
+    crawl: str, frontier: str, report: Report, limit: int = 0, folder: Path = Path()
+) -> list[LaneState]:
+    """The lanes of a crawl with the most pending pages.
+
+    :param limit: How many; 0 for all.
+    :raises StoreError: the store can't be reached, or has no such crawl.
+    """
+    async with select_crawl(crawl, frontier, report, folder) as found:
+        return await found.store.inspector.lanes(limit or _MOST_LANES)
+
+
+class DeadLetters(msgspec.Struct, frozen=True):
+    """Dead letters of a crawl, the latest first; ``kinds`` counts all that there are, by kind."""
+
+    letters: list[DeadLetter]
+    kinds: dict[str, int]
+
+
+async def read_dead_letters(
+    crawl: str, frontier: str, report: Report, limit: int = 0, kind: str = "", folder: Path = Path()
+) -> DeadLetters:
+    """The latest dead letters of a crawl, of one kind or of all.
+
+    :param limit: How many; 0 for all.
+    :raises StoreError: the store can't be reached, or has no such crawl.
+    """
+    async with select_crawl(crawl, frontier, report, folder) as found:
+        inspector = found.store.inspector
+        return DeadLetters(await inspector.dead(limit or _ALL, kind), await inspector.dead_kinds())

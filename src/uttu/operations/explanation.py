@@ -12,12 +12,12 @@ from pathlib import Path
 import msgspec
 
 from uttu.errors import UttuError
-from uttu.frontier.base import LaneState, Trace
 from uttu.frontier.catalog import CrawlStore
 from uttu.model.facts import CrawlFacts
-from uttu.model.lease import RequestState
+from uttu.model.lease import LaneState, RequestState, Trace
 from uttu.model.url import fingerprint, host_of, origin_of
-from uttu.operations.crawls import CrawlStatus
+from uttu.operations import Report
+from uttu.operations.crawls import CrawlStatus, select_crawl
 from uttu.policy import robots
 from uttu.policy.scope import OutOfScope
 from uttu.policy.traps import Traps
@@ -43,6 +43,24 @@ class UrlExplanation(msgspec.Struct, frozen=True, kw_only=True):
         """The URL it redirected to; empty if it did not, or if the target was refused."""
         redirect = self.trace.redirect
         return redirect.target if redirect is not None and not redirect.refused else ""
+
+
+class CrawlExplanation(msgspec.Struct, frozen=True):
+    """What a crawl knows of a URL. ``chain``: the URL and, if it redirected, each URL that it led to."""
+
+    status: CrawlStatus
+    chain: list[UrlExplanation]
+
+
+async def explain(crawl: str, frontier: str, url: str, report: Report) -> CrawlExplanation:
+    """Explain what happened to a URL in a crawl.
+
+    :param url: A canonical URL.
+    :raises StoreError: the store can't be reached, or has no such crawl.
+    """
+    async with select_crawl(crawl, frontier, report) as found:
+        status = await found.status()
+        return CrawlExplanation(status, await explain_url(found.store, status, url))
 
 
 async def explain_url(store: CrawlStore, standing: CrawlStatus, url: str) -> list[UrlExplanation]:

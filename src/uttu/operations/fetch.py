@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
+import msgspec
+
+from uttu.errors import UsageError, UttuError
 from uttu.fetch.base import Fetcher
 from uttu.model import Request, Response
 from uttu.model.url import canonical, host_of, hostname_of
 from uttu.policy import redirect
 from uttu.policy.scope import Scope, is_private_host
-from uttu.settings import Settings
-from uttu.spider.page import refresh_target
+from uttu.settings import DATA_FOLDER, Settings
+from uttu.spider.page import Page, refresh_target
 
 RedirectCallback = Callable[[Response, str], None]
 
@@ -35,6 +40,93 @@ def parse_web_url(text: str) -> str:
         return canonical("http://" + text) if is_private_host(hostname_of(url)) else url
     except ValueError:
         raise ValueError(f"{text!r} is no URL of the web; write it out, like https://example.org/") from None
+
+
+def parse_target(words: Sequence[str]) -> Request:
+    """The request for a URL, or for a curl command in one word or several.
+
+    :raises ValueError: it is neither.
+    """
+    from uttu.model.curl import parse_curl
+
+    command = words[0] if len(words) == 1 else shlex.join(words)
+    if not re.match(r"curl(\s|$)", command.lstrip()):
+        if len(words) != 1:
+            raise ValueError(f"give one URL, or a curl command: {' '.join(words)!r:.80} is neither")
+        return Request(url=parse_web_url(command))
+    try:
+        return parse_curl(command)
+    except (UttuError, ValueError) as error:
+        raise ValueError(f"this curl command can't be read: {error}") from error
+
+
+class FetchedPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A response as data, with its body as text. ``via``: the URLs that redirected to it."""
+
+    url: str
+    status: int
+    ok: bool
+    via: tuple[str, ...]
+    headers: tuple[tuple[str, str], ...]
+    elapsed: float
+    version: str
+    size: int
+    text: str
+
+    @classmethod
+    def of(cls, response: Response) -> FetchedPage:
+        return cls(
+            url=response.url,
+            status=response.status,
+            ok=response.ok,
+            via=response.request.via,
+            headers=response.headers.pairs(),
+            elapsed=response.elapsed,
+            version=response.version,
+            size=len(response.body),
+            text=Page(response).text,
+        )
+
+
+def create_fetcher(settings: Settings, folder: Path = Path()) -> Fetcher:
+    """Build the fetcher of a project: its cache and a relative ``ca_file`` are in ``folder``.
+
+    :raises ConfigError: the settings name no fetcher, or one that can't be loaded.
+    """
+    from uttu.runtime import factory
+
+    if settings.ca_file:
+        settings = msgspec.structs.replace(settings, ca_file=str(folder / settings.ca_file))
+    return factory.create_fetcher(settings, folder / DATA_FOLDER)
+
+
+async def fetch_page(
+    request: Request,
+    settings: Settings,
+    hop: RedirectCallback = lambda response, target: None,
+    *,
+    confined: bool = False,
+    folder: Path = Path(),
+) -> Response:
+    """Fetch one request with a new fetcher; see :func:`fetch_with_redirects`.
+
+    :param confined: The request comes from a message, and may not name a proxy in a private network.
+    :raises UsageError: it does.
+    :raises ConfigError: the settings are not usable.
+    :raises FetchError: a fetch failed.
+    """
+    if confined:
+        from uttu.fetch.resolver import check_proxy
+
+        try:
+            await check_proxy(request, settings.proxy)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+    fetcher = create_fetcher(settings, folder)
+    try:
+        return await fetch_with_redirects(fetcher, request, settings, hop)
+    finally:
+        await fetcher.close()
 
 
 async def fetch_with_redirects(

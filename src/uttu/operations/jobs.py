@@ -1,19 +1,23 @@
-"""Check the Celery app of jobs: its broker, its tasks; and map the errors of its drivers to Uttu's."""
+"""Send tasks to a Celery app, wait for their results, cancel them; and map the errors of its drivers to Uttu's.
+
+The functions block, as Celery's do. What Celery has a command for (workers, queues, active tasks) is asked with
+``app.control`` directly.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from uttu.errors import BusRefused, BusUnavailable, ConfigError, UsageError
+import msgspec
+
+from uttu.errors import BusRefused, BusUnavailable, ConfigError, UsageError, UttuError
+from uttu.operations import Report
 
 if TYPE_CHECKING:
     from celery import Celery
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from celery import Celery
+    from celery.result import AsyncResult
 
 
 def check_broker(app: Celery) -> None:
@@ -84,8 +88,6 @@ def check_task(app: Celery, name: str) -> None:
     """
     import difflib
 
-    from uttu.errors import ConfigError
-
     app.loader.import_default_modules()
     if name in app.tasks:
         return
@@ -93,3 +95,115 @@ def check_task(app: Celery, name: str) -> None:
     close = difflib.get_close_matches(name, known, n=1)
     what = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(known) or 'none'}."
     raise ConfigError(f"there is no task {name!r}; {what} If only workers know it, add --remote")
+
+
+def send_task(app: Celery, name: str, options: dict[str, Any], *, remote: bool = False) -> str:
+    """Send a task. Returns its id.
+
+    :param options: Keywords of Celery's ``send_task``: args, kwargs, eta, queue …
+    :param remote: Only workers know the task: don't check its name here.
+    :raises ConfigError: the app has no such task, or the arguments can't be serialized.
+    :raises BusError: the broker can't be reached, or refuses.
+    """
+    if not remote:
+        check_task(app, name)
+    check_broker(app)
+    with map_driver_errors(app):
+        return str(app.send_task(name, **options).id)
+
+
+class TaskState(msgspec.Struct, frozen=True):
+    """The state of a task now. ``info``: its result, its progress, or the text of its error."""
+
+    id: str
+    state: str
+    info: Any
+    traceback: str = ""
+
+
+def read_task(app: Celery, task_id: str) -> TaskState:
+    """Read the state of a task, without waiting.
+
+    :raises ConfigError: see :func:`check_results`.
+    :raises BusError: the backend can't be reached.
+    """
+    check_results(app)
+    with map_driver_errors(app):
+        found = app.AsyncResult(task_id)
+        info = found.info
+        shown = str(info) if isinstance(info, Exception) else info
+        return TaskState(task_id, found.state, shown, found.traceback or "")
+
+
+def check_results(app: Celery) -> None:
+    """:raises ConfigError: only the process that sent a task gets its result."""
+    if str(app.conf.result_backend).startswith("rpc"):
+        raise ConfigError(
+            "results by rpc:// go to the process that has sent the task, and to no other: to look at them from "
+            "elsewhere, set jobs.backend to redis://… or db+sqlite:///…"
+        )
+
+
+class TaskResult(msgspec.Struct, frozen=True):
+    """The end of a task. ``value``: what it returned, or the exception. ``is_done`` is False after a timeout."""
+
+    id: str
+    state: str
+    value: Any = None
+    is_done: bool = True
+    is_successful: bool = False
+
+
+_FIRST_WAIT_SECONDS: Final = 1.5  # before a warning that no worker answers
+_PING_SECONDS: Final = 0.5
+
+
+def wait_for_result(app: Celery, task_id: str, timeout: float | None, report: Report) -> TaskResult:
+    """Wait for the result of a task, ``timeout`` seconds at most.
+
+    If it does not arrive within ``_FIRST_WAIT_SECONDS`` and no worker answers, that is reported, and the wait goes on.
+
+    :raises BusError: the backend can't be reached.
+    """
+    from celery.exceptions import TimeoutError as TookTooLong
+    from celery.result import allow_join_result
+
+    with map_driver_errors(app), allow_join_result():
+        found = app.AsyncResult(task_id)
+        try:
+            value = _wait(app, found, timeout, report)
+        except TookTooLong:
+            return TaskResult(task_id, found.state, is_done=False)
+        return TaskResult(task_id, found.state, value, is_successful=found.successful())
+
+
+def _wait(app: Celery, found: AsyncResult[Any], timeout: float | None, report: Report) -> Any:
+    from celery.exceptions import TimeoutError as TookTooLong
+
+    if timeout is not None and timeout <= _FIRST_WAIT_SECONDS:
+        return found.get(timeout=timeout, propagate=False)
+    try:
+        return found.get(timeout=_FIRST_WAIT_SECONDS, propagate=False)
+    except TookTooLong:
+        if found.state == "PENDING" and not app.control.ping(timeout=_PING_SECONDS, limit=1):
+            report(
+                "uttu: No worker answers; start one with: uttu jobs worker. Still waiting; Ctrl-C ends that, and the "
+                "task stays in its queue"
+            )
+    return found.get(timeout=None if timeout is None else timeout - _FIRST_WAIT_SECONDS, propagate=False)
+
+
+def revoke_tasks(app: Celery, task_ids: Sequence[str], *, terminate: bool, signal: str, timeout: float) -> int:
+    """Cancel tasks: a worker that gets one of them drops it. Returns how many workers answered.
+
+    :param terminate: Also end them where they run, with ``signal``.
+    :param timeout: Seconds to wait for workers.
+    :raises UttuError: no worker answered.
+    :raises BusError: the broker can't be reached.
+    """
+    check_broker(app)
+    with map_driver_errors(app):
+        replies = app.control.revoke(list(task_ids), terminate=terminate, signal=signal, reply=True, timeout=timeout)
+    if not replies:
+        raise UttuError("no worker answered in time, and so none knows of it: start one with: uttu jobs worker")
+    return len(replies)

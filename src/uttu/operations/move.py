@@ -13,8 +13,7 @@ import asyncio
 import contextlib
 import os
 import re
-import sys
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -23,7 +22,7 @@ from uttu import former
 from uttu.clients.addresses import mask_password
 from uttu.errors import StoreError, UsageError, UttuError
 from uttu.frontier.catalog import CrawlCatalog, CrawlStore
-from uttu.frontier.transfer import FinalBatch, TransferBatch
+from uttu.frontier.transfer import FinalBatch
 from uttu.model import Counts
 from uttu.model.crawl import CrawlState, Reason, ReasonKind, Rules
 from uttu.model.facts import encode_facts
@@ -43,11 +42,17 @@ from uttu.settings import DATA_FOLDER, SETTINGS_FILE
 
 _POLL_SECONDS = 0.5
 
+MoveProgress = Callable[[float], None]
+"""Receives the share of a crawl's data that is copied, from 0 to 1."""
 
-async def move_crawl(source: str, target: str, crawl: str, *, replace: bool) -> str:
+
+async def move_crawl(
+    source: str, target: str, crawl: str, *, replace: bool, progress: MoveProgress = lambda share: None
+) -> str:
     """Move a crawl; returns the message to print.
 
     :param replace: Replace a crawl with the same name at the target.
+    :param progress: Called during the copy with the share that is copied.
     :raises UttuError: workers are at the crawl, or the target has a crawl with this name.
     """
     async with connect_frontier(parse_frontier(source)) as here, connect_frontier(parse_frontier(target)) as there:
@@ -61,7 +66,7 @@ async def move_crawl(source: str, target: str, crawl: str, *, replace: bool) -> 
         if other is not None:
             await _wait_until_idle(there, name)
         async with here.supervise(name), there.supervise(name):
-            return await _move(here, there, standing)
+            return await _move(here, there, standing, progress)
 
 
 def parse_frontier(place: str) -> str:
@@ -109,7 +114,7 @@ async def _read_reason(catalog: CrawlCatalog, name: str) -> Reason | None:
         return (await store.ledger.facts()).reason
 
 
-async def _move(here: CrawlCatalog, there: CrawlCatalog, standing: CrawlStatus) -> str:
+async def _move(here: CrawlCatalog, there: CrawlCatalog, standing: CrawlStatus, progress: MoveProgress) -> str:
     name, rules = standing.name, standing.facts.rules or Rules()
     async with contextlib.AsyncExitStack() as stack:
         old = await here.open(name, rules)
@@ -122,7 +127,7 @@ async def _move(here: CrawlCatalog, there: CrawlCatalog, standing: CrawlStatus) 
         try:
             new = await there.create(name, rules)
             stack.push_async_callback(new.frontier.close)
-            await _copy(old, new, counts, Reason(_describe_place(here), ReasonKind.MOVING))
+            await _copy(old, new, counts, Reason(_describe_place(here), ReasonKind.MOVING), progress)
             if (found := await new.frontier.counts()) != counts:
                 raise StoreError(
                     f"{_describe_place(there)} took in {found} instead of {counts}; "
@@ -162,27 +167,19 @@ async def _check_no_leases(store: CrawlStore) -> Counts:
     return counts
 
 
-async def _copy(old: CrawlStore, new: CrawlStore, counts: Counts, reason: Reason) -> None:
+async def _copy(old: CrawlStore, new: CrawlStore, counts: Counts, reason: Reason, progress: MoveProgress) -> None:
     """Copy all batches. ``reason`` marks the copy as incomplete until the caller notes its final state."""
     await new.ledger.note(state=CrawlState.STOPPED, reason=reason)
-    async for batch in _with_progress(old.transfer.dump(), counts):
+    total = max(counts.seen + counts.work + counts.dead + counts.items, 1)
+    done = 0
+    async for batch in old.transfer.dump():
         if isinstance(batch, FinalBatch):
             mark = encode_facts({"state": CrawlState.STOPPED, "reason": reason})
             batch = msgspec.structs.replace(batch, facts=batch.facts | mark)
+        else:
+            done += len(getattr(batch, batch.__struct_fields__[0]))
         await new.transfer.fill(batch)
-
-
-async def _with_progress(batches: AsyncIterator[TransferBatch], counts: Counts) -> AsyncIterator[TransferBatch]:
-    """Pass batches on, and show the progress if standard error is a terminal."""
-    total = counts.seen + counts.work + counts.dead + counts.items
-    done, shown = 0, sys.stderr.isatty()
-    async for batch in batches:
-        yield batch
-        done += 0 if isinstance(batch, FinalBatch) else len(getattr(batch, batch.__struct_fields__[0]))
-        if shown:
-            print(f"\rmoving: {min(99, 100 * done // max(total, 1))} %", end="", file=sys.stderr, flush=True)
-    if shown:
-        print("\r" + " " * 16 + "\r", end="", file=sys.stderr, flush=True)
+        progress(min(done / total, 1.0))
 
 
 def _describe_place(catalog: CrawlCatalog) -> str:

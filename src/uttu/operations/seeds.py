@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -16,8 +17,8 @@ from uttu.fetch.resolver import check_proxy
 from uttu.model import Request
 from uttu.model.crawl import CrawlState, Rules
 from uttu.operations import Report
-from uttu.operations.control import check_not_moved, resolve_crawl
-from uttu.operations.crawls import CrawlStatus, connect_configured_frontier, open_store, read_status
+from uttu.operations.control import check_not_moved
+from uttu.operations.crawls import CrawlStatus, connect_configured_frontier, find_crawl, open_store, read_status
 from uttu.operations.fetch import parse_web_url
 from uttu.operations.lines import describe_source, open_source, read_lines
 
@@ -33,17 +34,30 @@ class PushResult(msgspec.Struct):
 
 
 async def push_seeds(
-    crawl: str, frontier: str, urls: Sequence[str], file: str, report: Report, *, confined: bool = False
+    crawl: str,
+    frontier: str,
+    urls: Sequence[str],
+    file: str,
+    report: Report,
+    *,
+    entries: Sequence[bytes] = (),
+    confined: bool = False,
+    folder: Path = Path(),
 ) -> PushResult:
     """Put all of them; those that are no requests are reported.
 
+    :param urls: URLs as a person types them.
+    :param file: A file with a URL, or a request as a JSON object, on each line; ``-`` for standard input.
+    :param entries: The same as the lines of a file.
     :param confined: The entries come from a message, and may not name a proxy in a private network.
     :raises UttuError: the crawl has finished or was moved, or the file can't be read.
     """
-    async with connect_configured_frontier(frontier) as catalog, contextlib.AsyncExitStack() as stack:
-        name = await resolve_crawl(catalog, crawl, report)
+    async with connect_configured_frontier(frontier, folder) as catalog, contextlib.AsyncExitStack() as stack:
+        name, remark = await find_crawl(catalog, crawl, folder)
+        if remark:
+            report(remark)
         async with open_store(catalog, name) as store:
-            standing = await read_status(catalog, name, store)
+            standing = await read_status(catalog, name, store, folder)
         pushed = PushResult(name, _describe_next(standing))
         source = stack.enter_context(open_source(file)) if file else None
         # Open it with the crawl's own rules, which set the order of requests and the pace of new hosts.
@@ -55,16 +69,15 @@ async def push_seeds(
             pushed.new += new
             pushed.known += len(requests) - new
 
+        async def put_lines(lines: Sequence[bytes], where: str, before: int) -> None:
+            await put([each async for each in _parse_lines(lines, where, before, pushed, report, confined)])
+
         await put(list(_parse_urls(urls, pushed, report)))
+        await put_lines(entries, "the entries", 0)
         if source is not None:
             number = 0
             async for lines in read_lines(source):
-                await put(
-                    [
-                        each
-                        async for each in _parse_lines(lines, describe_source(file), number, pushed, report, confined)
-                    ]
-                )
+                await put_lines(lines, describe_source(file), number)
                 number += len(lines)
     return pushed
 

@@ -1,6 +1,7 @@
-"""How many fetches a worker runs at once: as many as its network connection and machine can handle.
+"""How fast to go: the number of fetches that a worker runs at once, and the delay of a lane.
 
-The limit follows additive increase and multiplicative decrease (AIMD), as in TCP. It doubles while every slot is in
+A worker runs as many fetches as its network connection and machine can handle (:class:`ConcurrencyController`). The
+limit follows additive increase and multiplicative decrease (AIMD), as in TCP. It doubles while every slot is in
 use and nothing signals overload. The first sign of overload reduces it by 30 % (``DECREASE``); from then on it
 grows by ``STEP`` per window. Signs of overload are fetches that time out or break off (the connection or a proxy is
 full), and a late event loop (this machine is). While slots are idle the limit does not change, because it is not what
@@ -9,6 +10,11 @@ limits the crawl.
 A decision is made per window, not per call. A window ends when there are as many results as slots, or after ``WINDOW``
 calls (two seconds): fewer results would be noise, and the last decision must take effect before the next one. Lag of
 the event loop acts at once, and then not again for ``REST`` calls (a second).
+
+With the setting ``throttle``, a lane's delay follows the host's latency (:func:`adjust_delay`). A host that needs two
+seconds for a response gets a request every two seconds. So on average it works on one of our requests at a time
+(``TARGET_CONCURRENCY``), whatever the number of workers. Error pages are often faster than real ones, so an error may
+slow a lane down but never speed it up.
 """
 
 from __future__ import annotations
@@ -84,3 +90,28 @@ class ConcurrencyController:
     def _begin(self) -> None:
         self._calls = self._done = self._failed = self._busy = 0
         self._lag = 0.0
+
+
+TARGET_CONCURRENCY: Final = 1.0
+MAX_DELAY: Final = 60.0
+
+
+def adjust_delay(
+    delay: float,
+    latency: float,
+    ok: bool,
+    floor: float,
+    ceiling: float = MAX_DELAY,
+    target: float = TARGET_CONCURRENCY,
+) -> float:
+    """The lane's next delay in seconds, halfway from ``delay`` to ``latency / target``.
+
+    The result is at least ``floor``, the configured delay, and at most ``ceiling``, unless the floor is higher.
+    """
+    goal = latency / target
+    if not goal >= 0:  # NaN fails the comparison, too
+        goal = delay
+    moved = (delay + goal) / 2
+    if not ok and moved < delay:
+        moved = delay
+    return max(floor, min(moved, ceiling))

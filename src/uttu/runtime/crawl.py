@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -192,11 +193,49 @@ async def create_supervisor(
     )
 
 
+class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """How a crawl of this process ended."""
+
+    crawl: str
+    state: CrawlState
+    """``finished``, ``limited`` (ended at a limit) or ``stopped`` (the same call resumes it)."""
+    reason: str = ""
+    """Why the crawl ended, if it did not finish: the limit, ``interrupted``, the reason of ``uttu stop``."""
+    counts: Counts
+    dead_kinds: dict[str, int]
+    """Requests that were given up, by kind."""
+    seconds: float
+    """The duration of this run."""
+
+    def facts(self) -> dict[str, Any]:
+        """How the crawl ended, and its counts, as a JSON-compatible dict."""
+        return _to_dict(self.state, self.reason, self.counts, self.dead_kinds)
+
+
 class LeadSession(msgspec.Struct, frozen=True):
     """An open crawl and its supervisor."""
 
+    catalog: CrawlCatalog
+    name: str
     opened: OpenedCrawl
     supervisor: Supervisor
+
+    async def run(self) -> CrawlSummary:
+        """Run the crawl to its end; see :meth:`Supervisor.run`."""
+        began = time.monotonic()
+        ending = await self.supervisor.run()
+        return await self.summarize(ending, time.monotonic() - began)
+
+    async def summarize(self, ending: Ending, seconds: float) -> CrawlSummary:
+        """The summary of a crawl that has ended."""
+        return CrawlSummary(
+            crawl=self.name,
+            state=ending.state,
+            reason=str(ending.reason),
+            counts=await self.opened.store.frontier.counts(),
+            dead_kinds=await self.opened.store.inspector.dead_kinds(),
+            seconds=seconds,
+        )
 
 
 @contextlib.asynccontextmanager
@@ -217,6 +256,7 @@ async def lead_crawl(
     :param folder: Where the development cache is.
     :raises UttuError: the crawl or an output can't be opened. A crawl that it would have replaced is restored.
     """
+    factory.tune()
     fetcher = factory.create_fetcher(settings, folder)
     crawl = await open_crawl(catalog, name, settings, fresh=plan.fresh, resume=plan.resume)
     store = crawl.store
@@ -253,7 +293,7 @@ async def lead_crawl(
         )
         wire.hear(supervisor.check_now)
         try:
-            yield LeadSession(crawl, supervisor)
+            yield LeadSession(catalog, name, crawl, supervisor)
         finally:
             # If the store is away, the files stay recorded as not closed, as after a kill.
             with contextlib.suppress(StoreError):
@@ -277,20 +317,22 @@ async def lead_program(
     sinks: Sequence[Sink],
     must_resume: Callable[[CrawlCatalog], Awaitable[bool]] | None = None,
     folder: Path = DATA_FOLDER,
+    report: Callable[[str], None] = _log.warning,
+    spent: float = 0.0,
 ) -> AsyncIterator[LeadSession]:
     """Connect everything that a crawl needs, and lead it during the block.
 
     :param must_resume: An async function that says whether a crawl that has ended must be resumed.
+    :param report: Receives messages for people, for example that the bus can't be reached.
+    :param spent: See :class:`Supervisor`.
     :raises UttuError: the crawl or an output can't be opened, or a crawl of this name is running.
     """
     catalog = await open_frontier(settings.frontier, folder)
     try:
-        async with catalog.supervise(name), connect_messaging(settings, name, _log.warning, fed=True) as wire:
+        async with catalog.supervise(name), connect_messaging(settings, name, report, fed=True) as wire:
             if must_resume is not None and await must_resume(catalog):
                 spec = msgspec.structs.replace(spec, resume=True)
-            async with lead_crawl(spec, spider, settings, catalog, name, sinks, wire, folder=folder) as session:
-                for output, owner in session.supervisor.elsewhere.items():
-                    _log.warning("%s is being written by %s; it is taken over when that process is gone", output, owner)
+            async with lead_crawl(spec, spider, settings, catalog, name, sinks, wire, spent, folder) as session:
                 yield session
     finally:
         await catalog.close()
@@ -312,6 +354,7 @@ async def join_crawl(
     :raises StoreError: the crawl can't be opened.
     """
     store = await catalog.open(name, settings.rules)
+    factory.tune()
     fetcher = factory.create_fetcher(settings, DATA_FOLDER)
     try:
         hosts = (await store.ledger.facts()).start_hosts
@@ -332,9 +375,8 @@ def _place(settings: Settings) -> str:
 
 async def summarize_crawl(ending: Ending, store: CrawlStore) -> dict[str, Any]:
     """How a crawl ended, and its counts, as a JSON-compatible dict."""
-    return {
-        "state": ending.state,
-        "reason": str(ending.reason),
-        **msgspec.structs.asdict(await store.frontier.counts()),
-        "dead_kinds": await store.inspector.dead_kinds(),
-    }
+    return _to_dict(ending.state, str(ending.reason), await store.frontier.counts(), await store.inspector.dead_kinds())
+
+
+def _to_dict(state: CrawlState, reason: str, counts: Counts, dead_kinds: dict[str, int]) -> dict[str, Any]:
+    return {"state": state, "reason": reason, **msgspec.structs.asdict(counts), "dead_kinds": dead_kinds}

@@ -15,6 +15,7 @@ from datetime import date
 from pathlib import Path
 
 from uttu import blackbox
+from uttu.clients.addresses import mask_logins
 from uttu.clock import SystemClock
 from uttu.engine.events import Events
 from uttu.engine.handler_steps import StepTracker
@@ -43,7 +44,6 @@ def create_fetcher(settings: Settings, folder: Path) -> Fetcher:
 
     :raises ConfigError: the setting ``fetcher`` names none, or one that can't be loaded.
     """
-    tune()
     fetcher: Fetcher = load_fetcher(settings.fetcher)(settings)
     if not settings.cache:
         return fetcher
@@ -129,7 +129,7 @@ def create_worker(
         worker.rest(lane, seconds)
         _log.info(
             "Lane %(lane)s is held for %(seconds).1f s: %(reason)s",
-            {"lane": lane, "seconds": seconds, "reason": reason},
+            {"lane": lane, "seconds": seconds, "reason": mask_logins(reason)},
         )
         if events is not None:
             events.lane(lane, seconds, reason)

@@ -34,8 +34,11 @@ from typing import Final, NoReturn
 
 from uttu import blackbox
 from uttu.blackbox import Blackbox
+from uttu.clients.addresses import mask_logins
 from uttu.engine.worker_processes import CrashedPage, Pulse, Suspects, describe_exit, is_self_inflicted, is_stopped
 from uttu.errors import BY_SIGNAL, FAILED
+
+__all__ = ["CrashedPage", "EndProcess", "GuardedWork", "run_guarded"]
 
 _POLL_SECONDS: Final = 0.5
 # After a second signal, kill a child whose last heartbeat is older than this.
@@ -227,5 +230,6 @@ def _end_with_parent(parent: int, lifeline: int) -> None:
 
 
 def _print_message(text: str) -> None:
+    text = mask_logins(text)
     print(f"uttu: {text}", file=sys.stderr, flush=True)
     _log.info("%s", text)

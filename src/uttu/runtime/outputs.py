@@ -24,16 +24,21 @@ from uttu.sinks.base import Sink, replaces_file
 
 
 async def check_outputs(
-    sinks: Sequence[Sink], catalog: CrawlCatalog, facts: CrawlFacts, store: CrawlStore | None = None
+    sinks: Sequence[Sink],
+    catalog: CrawlCatalog,
+    facts: CrawlFacts,
+    store: CrawlStore | None = None,
+    folder: Path = Path(),
 ) -> None:
     """Refuse to replace files that another program wrote.
 
     :param facts: The facts of the last crawl with this name. Outputs of that crawl without a record count as its own.
     :param store: The crawl's store. Files with a cursor in it are continued, not replaced.
+    :param folder: Where the relative paths of that crawl start.
     :raises UsageError: a file of another program would be replaced.
     :raises StoreError: the store can't be read.
     """
-    earlier = {os.path.abspath(os.path.expanduser(target)) for target in facts.outputs}
+    earlier = {os.path.abspath(folder / os.path.expanduser(target)) for target in facts.outputs}
     for path in _files(sinks):
         if store is not None and (await store.outbox.cursor(path)).state:
             continue

@@ -235,11 +235,12 @@ _SCHEME: Final = re.compile(
 )
 
 
-def create_sink(target: str, crawl: str, stdout: BinaryIO | None = None) -> Sink:
+def create_sink(target: str, crawl: str, stdout: BinaryIO | None = None, folder: Path = Path()) -> Sink:
     """Create the sink for an output target: a file, a topic, an address of a plug-in, or ``-`` for standard output.
 
     :param crawl: The crawl's name, from which the default topic is derived.
     :param stdout: See :class:`uttu.sinks.json.Stdout`.
+    :param folder: Where relative paths start.
     :raises UsageError: the target is unknown or invalid, or crawls are stored there.
     :raises ConfigError: the broker needs a package that is not installed, or a plug-in can't be loaded.
     :raises SinkError: the format needs a package that is not installed.
@@ -254,7 +255,7 @@ def create_sink(target: str, crawl: str, stdout: BinaryIO | None = None) -> Sink
         return _create_address_sink(target, scheme, crawl)
     if "\0" in target:
         raise UsageError(f"The output {target!r} has a NUL byte in its name")
-    path = expand_path(target)
+    path = folder / expand_path(target)
     factory = _find_factory(SINKS, path.suffix.lower(), target) if path.suffix else None
     if factory is None:
         known = _list_known(SINKS, FILE_SUFFIXES)

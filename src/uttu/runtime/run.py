@@ -1,9 +1,12 @@
 """Crawl from a program: ``run`` for scripts, ``run_async`` for running loops, ``stream`` to iterate over the items.
 
 A crawl of a program is the same as one of ``uttu crawl``: it has a supervisor, its store is in ``.uttu``, its outputs
-are written from the outbox, and a crawl that was cut short is resumed by the next call. Three things differ. All pages
-are processed in this process (``uttu worker FILE`` adds others). No guardian process restarts the program if a handler
-crashes the interpreter. Nothing is printed; warnings go to the logger ``uttu.run``.
+are written from the outbox, and a crawl that was cut short is resumed by the next call. Two things differ. No guardian
+process restarts the program if a handler crashes the interpreter, unless there are several workers, which are processes
+of their own. Nothing is printed; warnings go to the logger ``uttu.crawl``.
+
+Arguments belong to the spider object (``spider.args``), which its handlers read. So they are set while a crawl runs,
+and two crawls of one object at the same time must have the same (:func:`~uttu.runtime.spec.use_arguments`).
 
 Each crawl runs in one task (:class:`_ProgramCrawl`), so that several can share an event loop, and so that everything is
 opened and closed in the same task. The first interruption drains: the pages in flight are finished. The second one
@@ -19,19 +22,17 @@ import asyncio
 import contextlib
 import functools
 import inspect
+import logging
 import os
 import signal
-import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final, Unpack
 
 import msgspec
 import uvloop
 
-from uttu.engine import watchdog
 from uttu.engine.aio import wait_for_event
 from uttu.engine.heartbeat import TERMINATE_SECONDS
 from uttu.engine.sink_writer import Claim
@@ -39,12 +40,12 @@ from uttu.engine.supervisor import Ending, Supervisor
 from uttu.errors import ItemsTrimmed, SinkError, SpiderError, UsageError
 from uttu.frontier.base import Cursor, Rules
 from uttu.frontier.catalog import CrawlCatalog, CrawlStore
-from uttu.model import Counts
-from uttu.model.crawl import INTERRUPTED, CrawlState, Reason, SettingValues, check_crawl_name
-from uttu.runtime.crawl import LeadSession, lead_program
+from uttu.model.crawl import INTERRUPTED, Reason, SettingValues, check_crawl_name
+from uttu.runtime.crawl import CrawlSummary, LeadSession, lead_program
 from uttu.runtime.registry import create_sink
-from uttu.runtime.spec import CrawlSpec
-from uttu.settings import load_settings
+from uttu.runtime.signals import handle_signals
+from uttu.runtime.spec import CrawlSpec, derive_crawl_name, format_arguments, use_arguments
+from uttu.settings import Settings, load_settings
 from uttu.sinks.base import Sink
 from uttu.spider import Spider
 from uttu.spider.loader import is_loading
@@ -62,21 +63,7 @@ _STREAM_NAME: Final = "stream"
 # Not empty: a cursor with an empty state counts as one that never ran.
 _STREAM_STATE: Final = b"given"
 _POLL_SECONDS: Final = 0.1
-
-
-class CrawlSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """How a crawl of a program ended."""
-
-    crawl: str
-    state: CrawlState
-    """``finished``, ``limited`` (ended at a limit) or ``stopped`` (the same call resumes it)."""
-    reason: str = ""
-    """Why the crawl ended, if it did not finish: the limit, ``interrupted``, the reason of ``uttu stop``."""
-    counts: Counts
-    dead_kinds: dict[str, int]
-    """Requests that were given up, by kind."""
-    seconds: float
-    """The duration of this run."""
+_log = logging.getLogger("uttu.crawl")
 
 
 def run(
@@ -84,6 +71,8 @@ def run(
     *,
     output: Output | Iterable[Output] = (),
     name: str = "",
+    args: Mapping[str, Any] | None = None,
+    workers: int = 1,
     fresh: bool = False,
     resume: bool = False,
     overwrite: bool = False,
@@ -95,7 +84,9 @@ def run(
     the pages in flight, the second one gives them back.
 
     :param output: Where items go: one target or several, as for ``uttu crawl -o``, or sinks.
-    :param name: The name of the crawl, by default that of the spider.
+    :param name: The name of the crawl, by default that of the spider, with a suffix if there are ``args``.
+    :param args: Arguments of the spider, as with ``-a``. Values are converted to the types of their defaults.
+    :param workers: Processes on this machine. More than one load the file of the spider, as ``uttu worker`` does.
     :param fresh: Start again, even if the last crawl did not finish.
     :param resume: Continue a crawl that ended at a limit.
     :param overwrite: Replace output files that another program wrote.
@@ -106,11 +97,13 @@ def run(
     """
     if _is_loop_running():
         raise UsageError("uttu.run(…) can't be called in a running event loop. Write: await uttu.run_async(…)")
-    crawl = _ProgramCrawl(spider, output, name, fresh, resume, overwrite, settings)
+    crawl = _ProgramCrawl(
+        spider, output, settings, name=name, args=args, workers=workers, fresh=fresh, resume=resume, overwrite=overwrite
+    )
 
     async def main() -> CrawlSummary:
         task = asyncio.create_task(crawl.run())
-        with _handle_signals(functools.partial(crawl.interrupt, task)):
+        with handle_signals(functools.partial(crawl.interrupt, task)):
             return await _await_gracefully(crawl, task)
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -125,6 +118,8 @@ async def run_async(
     *,
     output: Output | Iterable[Output] = (),
     name: str = "",
+    args: Mapping[str, Any] | None = None,
+    workers: int = 1,
     fresh: bool = False,
     resume: bool = False,
     overwrite: bool = False,
@@ -137,7 +132,9 @@ async def run_async(
 
     :raises UttuError: see :func:`run`; also if a crawl of this name is running.
     """
-    crawl = _ProgramCrawl(spider, output, name, fresh, resume, overwrite, settings)
+    crawl = _ProgramCrawl(
+        spider, output, settings, name=name, args=args, workers=workers, fresh=fresh, resume=resume, overwrite=overwrite
+    )
     return await _await_gracefully(crawl, asyncio.create_task(crawl.run()))
 
 
@@ -146,6 +143,8 @@ async def stream(
     *,
     output: Output | Iterable[Output] = (),
     name: str = "",
+    args: Mapping[str, Any] | None = None,
+    workers: int = 1,
     fresh: bool = False,
     resume: bool = False,
     overwrite: bool = False,
@@ -163,7 +162,18 @@ async def stream(
     :raises UttuError: see :func:`run`; also if a crawl of this name is running.
     """
     reader = _StreamReader()
-    crawl = _ProgramCrawl(spider, output, name, fresh, resume, overwrite, settings, reader)
+    crawl = _ProgramCrawl(
+        spider,
+        output,
+        settings,
+        reader,
+        name=name,
+        args=args,
+        workers=workers,
+        fresh=fresh,
+        resume=resume,
+        overwrite=overwrite,
+    )
     task = asyncio.create_task(crawl.run())
     try:
         async with contextlib.aclosing(reader.read(task)) as items:
@@ -182,12 +192,15 @@ class _ProgramCrawl:
         self,
         spider: Spider,
         output: Output | Iterable[Output],
+        flags: SettingValues,
+        reader: _StreamReader | None = None,
+        *,
         name: str,
+        args: Mapping[str, Any] | None,
+        workers: int,
         fresh: bool,
         resume: bool,
         overwrite: bool,
-        flags: SettingValues,
-        reader: _StreamReader | None = None,
     ) -> None:
         if is_loading.get():
             raise UsageError(
@@ -198,7 +211,12 @@ class _ProgramCrawl:
             raise UsageError("fresh=True starts a crawl again, resume=True continues it: give one of them")
         if not spider.default_handler:
             raise SpiderError(f"spider {spider.name!r} has no handler; put @spider.page above a function")
-        self._name = name or spider.name
+        if workers < 1:
+            raise UsageError(f"workers={workers}: give a number from 1 on")
+        arguments, file = format_arguments(args or {}), _find_file(spider)
+        if workers > 1 and not file.name:
+            raise UsageError(f"workers={workers}: the spider {spider.name!r} has no file that each process could load")
+        self._name = name or derive_crawl_name(spider, arguments)
         check_crawl_name(self._name)
         self._spider = spider
         self._settings = load_settings(spider.settings, flags, flag_source="the keywords of this call")
@@ -207,8 +225,10 @@ class _ProgramCrawl:
             create_sink(os.fspath(each), self._name) if isinstance(each, str | os.PathLike) else each for each in given
         ]
         self._spec = CrawlSpec(
-            file=_find_file(spider),
+            file=file,
             spider_name=spider.name,
+            arguments=arguments,
+            workers=workers,
             flags={key: msgspec.to_builtins(value) for key, value in flags.items()},
             outputs=tuple(os.fspath(each) if isinstance(each, str | os.PathLike) else each.name for each in given),
             fresh=fresh,
@@ -227,18 +247,16 @@ class _ProgramCrawl:
         """
         began = time.monotonic()
         spec, settings = self._spec, self._settings
+        with use_arguments(self._spider, spec.arguments):
+            return await self._lead(spec, settings, began)
+
+    async def _lead(self, spec: CrawlSpec, settings: Settings, began: float) -> CrawlSummary:
         async with lead_program(spec, self._spider, settings, self._name, self._sinks, self._before) as session:
-            store = session.opened.store
+            for output, owner in session.supervisor.elsewhere.items():
+                _log.warning("%s is being written by %s; it is taken over when that process is gone", output, owner)
             self._supervisor = session.supervisor
             ending = await self._attend(session)
-            return CrawlSummary(
-                crawl=self._name,
-                state=ending.state,
-                reason=str(ending.reason),
-                counts=await store.frontier.counts(),
-                dead_kinds=await store.inspector.dead_kinds(),
-                seconds=time.monotonic() - began,
-            )
+            return await session.summarize(ending, time.monotonic() - began)
 
     async def _before(self, catalog: CrawlCatalog) -> bool:
         """Whether an ended crawl of this name must be resumed: because a stream of it was not read to the end."""
@@ -309,27 +327,6 @@ def _is_loop_running() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-@contextlib.contextmanager
-def _handle_signals(interrupt: Callable[[int], None]) -> Iterator[None]:
-    """Call ``interrupt`` on SIGINT and SIGTERM during the block. Only the main thread can handle signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    loop = asyncio.get_running_loop()
-
-    # Not loop.add_signal_handler: Python's handlers also run while a handler of the spider blocks the loop.
-    def receive(number: int, frame: FrameType | None) -> None:
-        watchdog.notify_stop()
-        loop.call_soon_threadsafe(interrupt, number)
-
-    former = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
 class _StreamReader:

@@ -6,10 +6,12 @@ the crawl's ledger and of the command lines of its workers. A worker that joins 
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import xxhash
@@ -55,10 +57,7 @@ class CrawlSpec(msgspec.Struct, frozen=True, kw_only=True):
         if self.crawl:
             check_crawl_name(self.crawl)
         spider = load_spider(self.file, self.spider_name)
-        try:
-            spider.set_args(self.arguments)
-        except ConfigError as error:
-            raise UsageError(str(error)) from error
+        _set_arguments(spider, self.arguments)
         settings = load_settings(spider.settings, self.flags)
         return spider, settings, self.crawl or derive_crawl_name(spider, self.arguments)
 
@@ -118,7 +117,7 @@ class CrawlSpec(msgspec.Struct, frozen=True, kw_only=True):
         for key, value in self.arguments.items():
             command += ["-a", f"{key}={value}"]
         for key, value in self.noted_flags.items():
-            command += ["-s", f"{key}={value}"]
+            command += ["-s", f"{key}={_format_flag(value)}"]
         if self.spider_name:
             command += ["--spider", self.spider_name]
         if self.crawl:
@@ -148,8 +147,73 @@ def _without(name: str) -> str:
     return f"-s {name}={'{}' if name == 'headers' else ''}"
 
 
+def _encode(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
 def derive_crawl_name(spider: Spider, given: dict[str, str]) -> str:
     """The spider's name, followed by a short hash of the arguments if there are any."""
     if not given:
         return spider.name
     return f"{spider.name}-{xxhash.xxh3_64_hexdigest(msgspec.json.encode(sorted(given.items())))[:12]}"
+
+
+def format_arguments(arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Spider arguments as text, as on the command line; lists and dicts become JSON."""
+    return {
+        key: _encode(value) if isinstance(value, list | tuple | dict) else str(value)
+        for key, value in arguments.items()
+    }
+
+
+def _format_flag(value: Any) -> str:
+    """A setting as it is written on the command line."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return _encode(value) if isinstance(value, dict) else str(value)
+
+
+class _SpiderUse:
+    """The arguments of a spider object whose crawls run: as given, and as they were before; and how many crawls."""
+
+    def __init__(self, given: dict[str, str], former: dict[str, Any]) -> None:
+        self.given = given
+        self.former = former
+        self.crawls = 0
+
+
+# By the id of the spider object.
+_in_use: Final[dict[int, _SpiderUse]] = {}
+
+
+@contextlib.contextmanager
+def use_arguments(spider: Spider, given: dict[str, str]) -> Iterator[None]:
+    """Set the arguments of a spider during the block. Afterwards it has its defaults again.
+
+    :raises UsageError: an argument is wrong, or a crawl of the same object runs with others.
+    """
+    use = _in_use.get(id(spider)) or _SpiderUse(given, dict(spider.args))
+    if use.given != given:
+        raise UsageError(
+            f"Spider {spider.name!r} runs a crawl with other arguments, and its handlers share spider.args: give each "
+            "crawl its own Spider object"
+        )
+    _in_use[id(spider)] = use
+    use.crawls += 1
+    try:
+        if use.crawls == 1:
+            _set_arguments(spider, given)
+        yield
+    finally:
+        use.crawls -= 1
+        if not use.crawls:
+            del _in_use[id(spider)]
+            spider.args.clear()
+            spider.args.update(use.former)
+
+
+def _set_arguments(spider: Spider, given: dict[str, str]) -> None:
+    try:
+        spider.set_args(given)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from selectolax.lexbor import LexborNode
 
+from uttu.clients.addresses import mask_logins
 from uttu.model import Headers, Links, Request, Response
 from uttu.model.request import check_fields
 from uttu.model.url import Joiner
@@ -64,10 +65,11 @@ class PageLog(logging.LoggerAdapter[logging.Logger]):
 
     def log(self, level: int, msg: object, *args: object, **keywords: Any) -> None:
         if self.isEnabledFor(level):
+            shown = mask_logins(self._url)
             # Without arguments, logging does not format the message.
-            url = self._url.replace("%", "%%") if args else self._url
-            keywords["extra"] = {"url": self._url, **(keywords.get("extra") or {})}
-            self.logger.log(level, f"{url}: {msg}", *args, **keywords)
+            head = shown.replace("%", "%%") if args else shown
+            keywords["extra"] = {"url": shown, **(keywords.get("extra") or {})}
+            self.logger.log(level, f"{head}: {msg}", *args, **keywords)
 
 
 class Page:

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from uttu.engine.supervisor import Ending
-from uttu.frontier.base import DeadLetter
 from uttu.model import Counts
+from uttu.model.lease import DeadLetter
 from uttu.runtime.crawl import lead_program
 from uttu.runtime.spec import CrawlSpec
 from uttu.settings import load_settings

@@ -19,9 +19,9 @@ from tests.harness.nemesis.fleet import UTTU, Fleet
 from tests.harness.nemesis.journal import page_of
 from tests.harness.nemesis.schedule import Plan
 from tests.harness.servers import RedisServer
-from uttu.engine.stats import WorkerReport
 from uttu.frontier.base import Rules
 from uttu.frontier.redis.catalog import RedisCatalog
+from uttu.model.crawl import WorkerReport
 from uttu.testing.site import SiteProcess
 from uttu.testing.site.model import Layout
 

@@ -10,7 +10,6 @@ from collections import Counter
 
 import msgspec
 
-from uttu.frontier.base import DeadLetter, LaneState, Trace
 from uttu.frontier.redis.crawl import RedisCrawl, decode_entry
 from uttu.frontier.redis.records import (
     LeaseRecord,
@@ -23,7 +22,7 @@ from uttu.frontier.redis.records import (
     walk_queue,
 )
 from uttu.model import Pace, Request
-from uttu.model.lease import RequestState, decode_note
+from uttu.model.lease import DeadLetter, LaneState, RequestState, Trace, decode_note
 
 _AT_ONCE = 500
 

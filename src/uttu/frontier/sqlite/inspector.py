@@ -9,10 +9,9 @@ from __future__ import annotations
 import sqlite3
 
 from uttu.clock import Clock, SystemClock
-from uttu.frontier.base import DeadLetter, LaneState, Trace
 from uttu.frontier.sqlite.database import Database
 from uttu.model import Pace, Request
-from uttu.model.lease import RequestState, decode_note
+from uttu.model.lease import DeadLetter, LaneState, RequestState, Trace, decode_note
 
 
 class SqliteInspector:

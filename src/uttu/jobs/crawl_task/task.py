@@ -3,10 +3,16 @@
 Each slice is a separate message with the same task id. So the crawl keeps its place in a chain, group or chord, and a
 caller that waits for the result waits for the last slice. A slice is acknowledged after the next one was sent, and is
 delivered again if its worker was killed; ``runner`` handles the copies.
+
+A job that was cancelled with ``revoke`` stops its crawl. The main process of a worker knows which jobs are revoked; its
+pool processes do not. So a pool process that runs a slice asks it every two seconds. If a revoked slice is dropped
+before it began, the main process stops the crawl.
 """
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,20 +20,26 @@ from typing import Any, Final, NoReturn
 
 import celery
 import msgspec
+from billiard.process import current_process
 from celery import states
 from celery.canvas import Signature
 from celery.exceptions import Ignore, SoftTimeLimitExceeded
+from celery.signals import task_revoked
+from celery.worker import state
+from celery.worker.control import Panel
 from kombu.exceptions import OperationalError
 
+from uttu.clients.addresses import mask_logins
 from uttu.engine.worker_processes import HARMED, Suspects
 from uttu.errors import ConfigError, StoreError, UttuError
 from uttu.jobs.confinement import Confinement
-from uttu.jobs.crawl_task import process, revocation
+from uttu.jobs.crawl_task import process
 from uttu.jobs.crawl_task.process import SliceDied
 from uttu.jobs.crawl_task.protocol import SliceEnd, SliceEvent, SliceRequest
 from uttu.jobs.schedules import run_once_of
 from uttu.jobs.task import Task
 from uttu.model.crawl import REVOKED
+from uttu.runtime.spec import format_arguments
 
 JOIN: Final = "uttu.crawl.join"
 _SLICE_SECONDS: Final = 60.0
@@ -41,6 +53,9 @@ _LEAST_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 2.0
 _BROKER_WAIT_SECONDS: Final = 600.0
 _POLL_SECONDS: Final = 0.5
+_ASK: Final = "uttu_is_revoked"
+_REVOKED: Final = "revoked"
+_ASK_SECONDS: Final = 1.0
 
 
 class SliceState(msgspec.Struct, frozen=True):
@@ -72,7 +87,7 @@ def run_slice(task: Task, order: SliceRequest, workers: int, stage: SliceState) 
             order,
             suspects,
             lambda word: _handle_event(task, word, order, workers),
-            lambda: revocation.is_revoked(task),
+            lambda: _is_revoked(task),
         )
     except SoftTimeLimitExceeded:
         word = SliceEvent(end=SliceEnd.AGAIN)
@@ -153,7 +168,11 @@ def _run(
             guilty = suspects.judge(death.page, death.code, death.stuck)
             fate = "the page is dead" if guilty is not None else "the page is tried once more"
             task.logger.warning(
-                "the process of %s died %s in the handler of %s; %s", order.file, death, death.page.url, fate
+                "the process of %s died %s in the handler of %s; %s",
+                order.file,
+                death,
+                mask_logins(death.page.url),
+                fate,
             )
             took_down = (*order.took_down, guilty) if guilty is not None else order.took_down
             left = max(ends - time.monotonic(), _LEAST_SECONDS)
@@ -188,7 +207,7 @@ def build_request(
         "began": stage.began,
         "file": spider,
         "spider_name": spider_name,
-        "arguments": _to_texts(arguments or {}),
+        "arguments": _to_texts(arguments),
         "flags": settings or {},
         "outputs": outputs,
         "crawl": crawl,
@@ -216,13 +235,8 @@ def check_confinement(app: celery.Celery, order: SliceRequest) -> None:
 
 
 def _to_texts(arguments: Any) -> Any:
-    """Return the arguments as text, as on the command line; lists and dicts become JSON."""
-    if not isinstance(arguments, dict):
-        return arguments
-    return {
-        key: msgspec.json.encode(value).decode() if isinstance(value, list | dict) else str(value)
-        for key, value in arguments.items()
-    }
+    """Arguments as text. Anything but a dict is left to the conversion, which refuses it."""
+    return format_arguments(arguments or {}) if isinstance(arguments or {}, dict) else arguments
 
 
 def request_from_message(app: celery.Celery, request: Any) -> SliceRequest:
@@ -326,3 +340,48 @@ def _is_done(task: Task) -> bool:
     except Exception as error:
         task.logger.warning("the state of %s could not be read: %s", task.request.id, error)
         return False
+
+
+@Panel.register(type="inspect", name=_ASK)
+def _answer(_: Any, task_id: str) -> dict[str, bool]:
+    return {_REVOKED: task_id in state.revoked}
+
+
+def _is_revoked(task: Task) -> bool:
+    """Whether the current task was revoked, as far as its worker knows."""
+    if task.request.id in state.revoked:
+        return True
+    if current_process().name == "MainProcess":
+        return False  # this is the worker's main process
+    answers: list[dict[str, dict[str, bool]]] | None = None
+    # If the broker is away, the next call asks again.
+    with contextlib.suppress(Exception):
+        answers = task.app.control.broadcast(
+            _ASK,
+            arguments={"task_id": task.request.id},
+            destination=[task.request.hostname],
+            reply=True,
+            timeout=_ASK_SECONDS,
+            limit=1,
+        )
+    return any(answer.get(_REVOKED, False) for each in answers or () for answer in each.values())
+
+
+def stop_revoked(name: str) -> None:
+    """Stop the crawl of every task named ``name`` whose message is dropped because it was revoked."""
+
+    def stop(sender: Any = None, request: Any = None, **_: Any) -> None:
+        if sender is not None and sender.name == name and request is not None:
+            try:
+                order = request_from_message(sender.app, request)
+            except UttuError:
+                return  # the slice could not have begun
+            threading.Thread(target=_stop, args=(sender, order), daemon=True).start()
+
+    task_revoked.connect(stop, weak=False)
+
+
+def _stop(task: Task, order: SliceRequest) -> None:
+    order = msgspec.structs.replace(order, kind="stop")
+    with contextlib.suppress(SliceDied):
+        process.run_process(order, app_folder(task.app), lambda word: None, lambda: False)

@@ -6,29 +6,36 @@ until then they exist only here.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import msgspec
 from celery.beat import BeatLazyFunc
 
 from uttu.clients.addresses import mask_password
-from uttu.errors import ConfigError, StoreError
-from uttu.jobs.schedules.base import ScheduleBackend
-from uttu.jobs.schedules.schedule import Schedule, ScheduleSource, parse_schedule
+from uttu.errors import BusUnavailable, ConfigError, StoreError
+from uttu.jobs.confinement import check_crawl
+from uttu.jobs.schedules.base import RunState, ScheduleBackend
+from uttu.jobs.schedules.schedule import (
+    Schedule,
+    ScheduleSource,
+    ScheduleState,
+    StoredSchedule,
+    create_state,
+    parse_schedule,
+    replace_state,
+)
+from uttu.jobs.schedules.triggers import Cron, Trigger, load_zone, next_time, times_between
+from uttu.operations.jobs import check_broker, check_task, map_driver_errors
 
-if TYPE_CHECKING:
-    from uttu.jobs.schedules.base import ScheduleBackend
-    from uttu.jobs.schedules.schedule import ScheduleState, StoredSchedule
-import msgspec
-
-from uttu.jobs.schedules.base import RunState
-from uttu.jobs.schedules.schedule import ScheduleState, StoredSchedule
-
+CRAWL: Final = "uttu.crawl"
 _REDIS: Final = ("redis", "rediss", "redis+socket", "redis+unix", "unix")
 _FILE: Final = "sqlite:.uttu/jobs/schedules.db"
 
@@ -71,7 +78,7 @@ def open_app_store(app: Any) -> ScheduleBackend:
 
 def read_fixed_schedules(app: Any) -> tuple[list[Schedule], list[str]]:
     """Return the schedules in code and in ``uttu.toml``, and the errors of invalid ones."""
-    timezone = str(app.conf.timezone or "UTC")
+    timezone = app_timezone(app)
     settings = getattr(app, "uttu", None)
     # Modules with periodic tasks may not be imported yet.
     app.loader.import_default_modules()
@@ -137,8 +144,6 @@ class ScheduleCatalog:
     """All schedules of an app. ``installed`` are the names of those in the store."""
 
     def __init__(self, app: Any, store: ScheduleBackend) -> None:
-        from uttu.jobs.schedules.schedule import StoredSchedule, create_state
-
         self.app = app
         self.store = store
         kept = {each.entry.name: each for each in store.entries()}
@@ -154,8 +159,6 @@ class ScheduleCatalog:
 
         :raises ConfigError: no schedule has this name.
         """
-        import difflib
-
         if name in self.all:
             return self.all[name]
         close = difflib.get_close_matches(name, self.all, n=1)
@@ -168,8 +171,6 @@ class ScheduleCatalog:
         :raises ConfigError: no schedule has this name.
         :raises StoreError: it still conflicts after ``_CHANGE_ATTEMPTS`` tries.
         """
-        from uttu.jobs.schedules.schedule import StoredSchedule
-
         kept = self.find(name)
         if name not in self.installed and self.store.put(kept.entry, changed(kept)):
             return changed(kept)
@@ -182,6 +183,148 @@ class ScheduleCatalog:
             if self.store.change(name, found.state, after):
                 return after
         raise StoreError(f"schedule {name!r} is changed all the time by others: try again")
+
+    def add(
+        self,
+        name: str,
+        table: Mapping[str, Any],
+        *,
+        replace: bool = False,
+        remote: bool = False,
+        is_crawl: bool = False,
+    ) -> StoredSchedule:
+        """Add a schedule, or replace one that was added.
+
+        :param table: Its fields, as in ``uttu.toml``.
+        :param remote: Only workers know the task: don't check its name here.
+        :param is_crawl: It is the task ``uttu.crawl``: check that a worker would accept the crawl.
+        :raises ConfigError: a field is wrong, a worker would not accept the crawl, or the name is taken.
+        """
+        entry = parse_schedule(name, table, "command", app_timezone(self.app))
+        if not remote:
+            check_task(self.app, entry.task)
+        if is_crawl:
+            output = entry.kwargs.get("output", ())
+            outputs = [output] if isinstance(output, str) else output
+            check_crawl(self.app, str(entry.args[0]), outputs, entry.kwargs.get("settings", {}))
+        former = self.all.get(name)
+        if former is not None and former.entry.source != "command":
+            raise ConfigError(
+                f"schedule {name!r} comes from {former.entry.source}: change it there, or take another name"
+            )
+        if former is None:
+            state = create_state(entry, utc_now())
+            done = self.store.put(entry, state)
+        else:
+            state = replace_state(former, entry, utc_now())
+            done = replace and self.store.put(entry, state, replace=True)
+        if not done:
+            raise ConfigError(f"there is a schedule {name!r} already: replace it with --replace, or take another name")
+        return StoredSchedule(entry, state)
+
+    def pause(self, name: str) -> None:
+        """Pause a schedule. A current run continues.
+
+        :raises ConfigError: no schedule has this name.
+        """
+        self.change(name, lambda kept: msgspec.structs.replace(kept.state, paused=True))
+
+    def resume(self, name: str) -> StoredSchedule:
+        """Resume a schedule from its next time on. Runs that were due meanwhile are not made up for.
+
+        :raises ConfigError: no schedule has this name.
+        """
+
+        def resumed(kept: StoredSchedule) -> ScheduleState:
+            # A time in the past would be made up for. One in the far future comes from a wrong clock.
+            upcoming = create_state(kept.entry, utc_now()).next
+            return msgspec.structs.replace(kept.state, paused=False, note="", next=upcoming)
+
+        state = self.change(name, resumed)
+        return StoredSchedule(self.find(name).entry, state)
+
+    def send_now(self, name: str) -> str:
+        """Send the task of a schedule now, in addition to its times. Returns the task's id.
+
+        :raises ConfigError: no schedule has this name.
+        :raises BusError: the broker can't be reached.
+        """
+        from uttu.jobs.schedules.beat import BrokerAway, send
+
+        entry = self.find(name).entry
+        self.app.loader.import_default_modules()
+        check_broker(self.app)
+        try:
+            with map_driver_errors(self.app):
+                return send(self.app, entry)
+        except BrokerAway as error:
+            raise BusUnavailable(str(error)) from error
+
+    def remove(self, name: str) -> None:
+        """Remove a schedule that was added. A current run continues.
+
+        :raises ConfigError: no schedule has this name, or it is in code or in ``uttu.toml``.
+        """
+        source = self.find(name).entry.source
+        if source != "command":
+            raise ConfigError(
+                f"schedule {name!r} comes from {source}, and would come back: take it out there, or let it rest "
+                f"with uttu schedule pause {name}"
+            )
+        self.store.remove(name)
+
+    def preview(self, name: str, count: int, timezone: str = "") -> list[datetime]:
+        """The next ``count`` times of a schedule, in its time zone.
+
+        :param timezone: Instead of that of its crontab.
+        :raises ConfigError: no schedule has this name, or it has no time zone to change.
+        """
+        kept, now = self.find(name), utc_now()
+        when, first = kept.entry.when, kept.state.next
+        if timezone:
+            if not isinstance(when, Cron):
+                raise ConfigError("--timezone is for crontab lines")
+            when = Cron(when.line, timezone)
+        return _list_times(when, next_time(when, now) if timezone or first <= now else first, count)
+
+
+def app_timezone(app: Any) -> str:
+    """The time zone of an app, for crontab lines without one."""
+    return str(app.conf.timezone or "UTC")
+
+
+def preview_crontab(line: str, timezone: str, count: int) -> list[datetime]:
+    """The next ``count`` times of a crontab line, in its time zone.
+
+    :raises ConfigError: the line or the time zone is wrong.
+    """
+    when = Cron(line, timezone)
+    return _list_times(when, next_time(when, utc_now()), count)
+
+
+def _list_times(when: Trigger, first: datetime, count: int) -> list[datetime]:
+    zone = load_zone(when.timezone if isinstance(when, Cron) else "UTC")
+    last = first.replace(year=first.year + 100)
+    return [moment.astimezone(zone) for moment in islice(times_between(when, first, last), count)]
+
+
+def is_crontab(text: str) -> bool:
+    """Whether a text is a crontab line and not the name of a schedule."""
+    return len(text.split()) > 1 or text.startswith("@")
+
+
+@contextlib.contextmanager
+def open_catalog(app: Any) -> Iterator[ScheduleCatalog]:
+    """The schedules of an app.
+
+    :raises ConfigError: the URL of the store has an unknown scheme.
+    :raises StoreError: the store is not reachable.
+    """
+    store = open_app_store(app)
+    try:
+        yield ScheduleCatalog(app, store)
+    finally:
+        store.close()
 
 
 def utc_now() -> datetime:

@@ -1,6 +1,6 @@
 """The worker's side of schedules: a run starts once, and not beside another run of its schedule unless that is allowed.
 
-A task that a beat sends has the header :data:`HEADER`. Only such tasks use the store; others cost nothing.
+A task that a beat sends has the header ``RUN_HEADER``. Only such tasks use the store; others cost nothing.
 ``Task.before_start`` calls ``run_once_of(app).begin(self)``. Celery's signals report the end of a task, even if one of
 its hooks fails. A task that hands its work on to another message with the same id has not ended when it returns, so it
 calls :meth:`RunOnce.hand_on` first.
@@ -24,8 +24,7 @@ from uttu.errors import StoreError
 from uttu.jobs.schedules.base import BeginResult, RunMarks
 from uttu.jobs.schedules.catalog import open_app_store
 from uttu.jobs.schedules.schedule import Schedule, ScheduledRun
-
-HEADER: Final = "uttu-fire"
+from uttu.jobs.task import RUN_HEADER
 
 LEASE_SECONDS: Final = 20.0
 # A redelivered task asks again after this time whether the run that it copies has ended.
@@ -56,12 +55,12 @@ class RunHeader(msgspec.Struct, frozen=True):
 def build_header(entry: Schedule, fire: ScheduledRun) -> dict[str, Any]:
     """Return the header of a run, for ``apply_async``."""
     note = RunHeader(entry.name, fire.due.isoformat(), entry.memory, entry.overlap != "allow")
-    return {HEADER: msgspec.to_builtins(note)}
+    return {RUN_HEADER: msgspec.to_builtins(note)}
 
 
 def read_run_header(request: Any) -> RunHeader | None:
     """Return the header of a task's request; None if a schedule did not send it."""
-    found = (getattr(request, "headers", None) or {}).get(HEADER)
+    found = (getattr(request, "headers", None) or {}).get(RUN_HEADER)
     return msgspec.convert(found, RunHeader) if found else None
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from uttu.frontier.base import Rules, Trace
+from uttu.frontier.base import Rules
 from uttu.model import Counts, Dead, Done, Pace, Redirect, Retry
-from uttu.model.lease import RequestState
+from uttu.model.lease import RequestState, Trace
 from uttu.testing.contracts.store import EASY, HOST, TICK, StoreUnderTest, lanes, numbers, page, pages
 
 SHORT = Rules(pace=Pace(0.0, 0), ahead=0.0, lease_seconds=10)
