@@ -59,8 +59,9 @@ bench: setup $(PEERS)/.ready  ## run all benchmarks, also of other crawlers; tak
 	$(BIN)/python -m bench.jobs
 	$(BIN)/python -m bench.frontier
 
-bench-quick: setup $(PEERS)/.ready  ## compare crawlers on a smaller site, in five minutes
-	$(BIN)/python -m bench.side_by_side --pages 2000 --rounds 2 --patience 20 --results bench/results/quick
+bench-quick: setup $(PEERS)/.ready  ## compare crawlers on smaller sites, in ten minutes
+	$(BIN)/python -m bench.side_by_side plain tls http2 --pages 2000 --rounds 2 --patience 20 --results bench/results/quick
+	$(BIN)/python -m bench.side_by_side large --pages 200 --rounds 2 --patience 20 --results bench/results/quick
 
 clean:  ## remove everything that setup and the tests created
 	rm -rf $(VENV) $(PEERS) .uttu .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

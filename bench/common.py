@@ -11,13 +11,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from bench.side_by_side.machine import machine
+from bench.side_by_side.machine import describe_machine
 
 import uttu
 
 RESULTS: Final = Path(__file__).with_name("results")
 # Asked before anything is measured: it also says how busy the machine is with other things.
-_MACHINE: Final = machine()
+_MACHINE: Final = describe_machine()
 
 
 def compile_uttu() -> None:

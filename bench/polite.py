@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.common import compile_uttu, save, table
-from bench.side_by_side.machine import Theft
+from bench.side_by_side.machine import UseMeter
 
 from uttu.testing.site import Record, Site, SiteProcess, gaps
 
@@ -106,9 +106,9 @@ def main() -> None:
     compile_uttu()
     rounds = []
     for _ in range(options.rounds):
-        theft = Theft()
+        meter = UseMeter()
         records = crawled(options.hosts, options.delay, options.seconds, options.workers)
-        rounds.append({"stolen_percent": theft.percent, **judged(records, options.hosts, options.delay)})
+        rounds.append({"stolen_percent": meter.read().stolen, **judged(records, options.hosts, options.delay)})
     rows = [_row(found) for found in rounds]
     title = f"Politeness: {options.hosts:,} hosts, a delay of {options.delay} s, workers: {options.workers}"
     table(title, list(rows[0]), [list(row.values()) for row in rows])
