@@ -162,17 +162,22 @@ class Bench:
         self._programs = programs
         self._counter = counter
         self._sites: dict[tuple[Scenario, int], StaticSite] = {}
-        # Bytecode goes here, so that a tree of others is only read, and both trees have theirs.
+        # Bytecode is written here, so that the source trees are only read.
         self._bytecode = running.enter_context(tempfile.TemporaryDirectory())
 
     def page_cost(self, tree: Tree, kind: Kind, pages: tuple[int, int]) -> Cost:
         """The cost of a page: a long crawl less a short one."""
         short, long = pages
-        begin = self._crawl(tree, kind, short) if short else Cost()
-        end = self._crawl(tree, kind, long)
+        begin = self._crawl(tree, kind, short, self._counter) if short else Cost()
+        end = self._crawl(tree, kind, long, self._counter)
         return Cost(*((most - least) / (long - short) for most, least in zip(end, begin, strict=True)))
 
-    def _crawl(self, tree: Tree, kind: Kind, pages: int) -> Cost:
+    def warm_up(self, tree: Tree, kind: Kind, pages: tuple[int, int]) -> None:
+        """Compile the tree's bytecode, and let nginx open its files."""
+        for each in filter(None, pages):
+            self._crawl(tree, kind, each, None)
+
+    def _crawl(self, tree: Tree, kind: Kind, pages: int, counter: Counter | None) -> Cost:
         site = self._site(kind.scenario, pages)
         environment = {
             "START_URL": site.start,
@@ -185,12 +190,12 @@ class Bench:
         with tempfile.TemporaryDirectory(prefix="uttu-bench-") as name:
             folder = Path(name)
             (folder / "spider.py").write_text(_SPIDER.format(package=tree.package, handler=kind.handler))
-            prefix = self._counter.command if self._counter else ()
+            prefix = counter.command if counter else ()
             usage = measure([*prefix, *crawl], folder, environment, _LIMIT)
             rows = (folder / "out.jsonl").read_bytes().count(b"\n") if usage.status == 0 else 0
             if rows != pages:
                 raise SystemExit(f"{rows} rows instead of {pages}, {tree.path}:\n{(folder / 'log.txt').read_text()}")
-            counted = self._counter.count((folder / "count.txt").read_text()) if self._counter else 0
+            counted = counter.count((folder / "count.txt").read_text()) if counter else 0
         return Cost(usage.seconds, usage.cpu, counted)
 
     def _site(self, scenario: Scenario, pages: int) -> StaticSite:
@@ -215,8 +220,8 @@ def compare(names: Sequence[str], trees: Sequence[Tree], rounds: int, bench: Ben
     for name in names:
         kind = KINDS[name]
         pages = kind.counted if few else kind.timed
-        for tree in trees:  # not measured: bytecode is compiled, and nginx opens its files
-            bench.page_cost(tree, kind, pages)
+        for tree in trees:
+            bench.warm_up(tree, kind, pages)
         costs: defaultdict[Tree, list[Cost]] = defaultdict(list)
         for number in range(rounds):
             for tree in trees if number % 2 == 0 else trees[::-1]:

@@ -46,9 +46,14 @@ def measure(command: Sequence[str], folder: Path, environment: Mapping[str, str]
         )
     killer = threading.Timer(limit, os.killpg, (process.pid, signal.SIGKILL))
     killer.start()
-    with _Memory(process.pid) as memory:
-        _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.monotonic() - began
+    try:
+        with _Memory(process.pid) as memory:
+            _, status, usage = os.wait4(process.pid, 0)
+            seconds = time.monotonic() - began
+    except BaseException:  # Ctrl-C does not reach another session
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    finally:
         killer.cancel()
     process.returncode = os.waitstatus_to_exitcode(status)
     cpu = usage.ru_utime + usage.ru_stime
