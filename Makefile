@@ -8,7 +8,7 @@ PEERS  := .venv-bench
 .PHONY: help setup servers demo check test nemesis bench bench-quick bench-compare clean
 
 help:  ## list these commands
-	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 13
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 15
 
 setup: $(READY) servers  ## install everything the other commands need, into .venv
 
@@ -49,7 +49,7 @@ $(PEERS)/.ready: $(READY) tools/bench $(wildcard bench/side_by_side/peers.txt be
 	tools/bench $(PYTHON) $(PEERS)
 	@touch $@
 
-bench: setup $(PEERS)/.ready  ## run all benchmarks, also of other crawlers; takes an hour
+bench: setup $(PEERS)/.ready  ## run all benchmarks, also of other crawlers; takes an hour and a half
 	$(BIN)/python -m bench.side_by_side
 	$(BIN)/python -m bench.scaling
 	$(BIN)/python -m bench.polite
