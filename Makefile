@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PEERS  := .venv-bench
 
-.PHONY: help setup servers demo check test nemesis bench bench-quick clean
+.PHONY: help setup servers demo check test nemesis bench bench-quick bench-compare clean
 
 help:  ## list these commands
-	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 13
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 15
 
 setup: $(READY) servers  ## install everything the other commands need, into .venv
 
@@ -49,7 +49,7 @@ $(PEERS)/.ready: $(READY) tools/bench $(wildcard bench/side_by_side/peers.txt be
 	tools/bench $(PYTHON) $(PEERS)
 	@touch $@
 
-bench: setup $(PEERS)/.ready  ## run all benchmarks, also of other crawlers; takes an hour
+bench: setup $(PEERS)/.ready  ## run all benchmarks, also of other crawlers; takes an hour and a half
 	$(BIN)/python -m bench.side_by_side
 	$(BIN)/python -m bench.scaling
 	$(BIN)/python -m bench.polite
@@ -59,8 +59,12 @@ bench: setup $(PEERS)/.ready  ## run all benchmarks, also of other crawlers; tak
 	$(BIN)/python -m bench.jobs
 	$(BIN)/python -m bench.frontier
 
-bench-quick: setup $(PEERS)/.ready  ## compare crawlers on a smaller site, in five minutes
-	$(BIN)/python -m bench.side_by_side --pages 2000 --rounds 2 --patience 20 --results bench/results/quick
+bench-quick: setup $(PEERS)/.ready  ## compare crawlers on smaller sites, in ten minutes
+	$(BIN)/python -m bench.side_by_side plain tls http2 --pages 2000 --rounds 2 --patience 20 --results bench/results/quick
+	$(BIN)/python -m bench.side_by_side large --pages 200 --rounds 2 --patience 20 --results bench/results/quick
+
+bench-compare: setup $(PEERS)/.ready  ## compare with the source tree at BEFORE=path, page by page; KINDS=names
+	$(BIN)/python -m bench.pages $(KINDS) --before $(BEFORE)
 
 clean:  ## remove everything that setup and the tests created
 	rm -rf $(VENV) $(PEERS) .uttu .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,4 +1,4 @@
-"""What the measurements share: tables, and the files of results."""
+"""Shared by the benchmarks: tables, and the files of results."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from bench.side_by_side.machine import machine
+from bench.side_by_side.machine import describe_machine
 
 import uttu
 
 RESULTS: Final = Path(__file__).with_name("results")
-# Asked before anything is measured: it also says how busy the machine is with other things.
-_MACHINE: Final = machine()
+# Read at import, before anything is measured: it has the load average of other processes.
+_MACHINE: Final = describe_machine()
 
 
 def compile_uttu() -> None:
-    """Compile Uttu's modules, as it is done when a package is installed; the peers' are."""
+    """Compile Uttu's modules, as pip does when it installs a package. Those of the other crawlers are compiled."""
     compileall.compile_dir(Path(uttu.__file__).parent, quiet=1)
 
 
 def save(name: str, results: dict[str, Any]) -> None:
-    """Write ``bench/results/NAME.json``: when and on what it was measured, and the results."""
+    """Write ``bench/results/NAME.json``: date, machine, versions and the results."""
     head = {
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "machine": _MACHINE,
@@ -37,16 +37,16 @@ def save(name: str, results: dict[str, Any]) -> None:
 
 
 def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table, flush right."""
-    shown = [[_shown(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(heads, *shown, strict=True)]
+    """Print a table, aligned to the right."""
+    formatted = [[_format(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(heads, *formatted, strict=True)]
     print(f"\n{title}\n")
-    for row in (heads, *shown):
+    for row in (heads, *formatted):
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
     print(flush=True)
 
 
-def _shown(cell: Any) -> str:
+def _format(cell: Any) -> str:
     if cell is None:
         return "-"
     if isinstance(cell, float):

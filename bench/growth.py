@@ -1,8 +1,8 @@
-"""What a crawl's items take up in its store while an output is attached: ``python -m bench.growth``.
+"""How much space a crawl's items need in its store while an output is attached: ``python -m bench.growth``.
 
 A million items (100,000 pages with ten each, about 400 bytes an item) go from the test site to a JSON Lines file, once
-with the default ``keep_items`` and once with ``keep_items=0``, on SQLite and on Redis. Written down as items come: the
-size of the crawl's file with its log, or the memory that the server uses.
+with the default ``keep_items`` and once with ``keep_items=0``, on SQLite and on Redis. Sampled at every tenth of the
+items: the size of the crawl's file with its log, or the memory that the server uses.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def page(page: Page):
 STEPS = 10
 
 
-def measured(kind: str, pages: int, keep: str) -> dict[str, object]:
+def measure(kind: str, pages: int, keep: str) -> dict[str, object]:
     """Sizes in MB at every tenth of the items, the size at the end, and the seconds of the crawl."""
     with tempfile.TemporaryDirectory() as name, SiteProcess(Site(pages=pages)) as site, RedisServer() as server:
         folder = Path(name)
@@ -57,18 +57,18 @@ def measured(kind: str, pages: int, keep: str) -> dict[str, object]:
             written = out.stat().st_size if out.exists() else 0
             line = line or (len(out.open("rb").readline()) if written else 0)
             if line and written / line >= (len(sizes) + 1) * pages * 10 / STEPS * 0.98:
-                sizes.append(size_of(kind, folder, server))
+                sizes.append(read_megabytes(kind, folder, server))
             time.sleep(0.05)
         seconds = time.monotonic() - began
         assert crawl.returncode == 0, crawl.stderr and crawl.stderr.read()
         with out.open("rb") as file:
             assert sum(1 for _ in file) == pages * 10
-        at_end = size_of(kind, folder, server)
+        at_end = read_megabytes(kind, folder, server)
     about = {"store": kind, "settings": keep or "default", "seconds": round(seconds)}
     return about | {"megabytes": sizes, "at end": at_end}
 
 
-def size_of(kind: str, folder: Path, server: RedisServer) -> int:
+def read_megabytes(kind: str, folder: Path, server: RedisServer) -> int:
     if kind == "redis":
         return round(int(server.info("memory")["used_memory"]) / 1e6)
     files = (folder / ".uttu" / "crawls").glob("growth.db*")
@@ -82,7 +82,7 @@ def main() -> None:
     given = parser.parse_args()
     for kind in given.stores:
         for keep in ("", "keep_items=0"):
-            print(json.dumps(measured(kind, given.pages, keep)), flush=True)
+            print(json.dumps(measure(kind, given.pages, keep)), flush=True)
 
 
 if __name__ == "__main__":

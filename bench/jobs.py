@@ -2,9 +2,9 @@
 
     python -m bench.jobs [--tasks 4000] [--rounds 5] [--broker redis rabbitmq]
 
-Each app has a worker of its own with two processes. A round sends tasks through one app and waits for all results, then
-through the other, the first of a round by turns. ``plain`` is Celery as it comes; ``alike`` has the settings of ours
-that do work for each task (states, priorities, prefetch): what they would cost without our code.
+Each app has its own worker with two processes. A round sends tasks through each app and waits for all results; the
+order of the apps rotates. ``plain`` is Celery with its defaults. ``alike`` has those settings of Uttu's app that do
+work for each task (states, priorities, prefetch), so it shows what they cost without Uttu's code.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _APPS = {
     ),
 }
 _TASK = "@app.task\ndef nothing():\n    pass\n"
-# What the sending process does, so that each app is in a process of its own: a line in, the seconds out.
+# Runs in a process for each app. Reads a number of tasks from each line, and prints the seconds.
 _SENDER = """
 import sys, time
 from celery.result import ResultSet
@@ -64,7 +64,7 @@ class Contestant:
         module = f"bench_{name}"
         (folder / f"{module}.py").write_text(f"BROKER, BACKEND = {broker!r}, {backend!r}\n{_APPS[name]}{_TASK}")
         log = (folder / f"{name}.log").open("wb")
-        # The Uttu that is measured is the one of this process.
+        # The workers import the same Uttu as this process.
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)])}
         worker = subprocess.Popen(
             [
@@ -106,7 +106,7 @@ class Contestant:
         running.callback(self._sender.terminate)
 
     def run(self, tasks: int) -> tuple[float, float]:
-        """How many were sent, and how many done, a second."""
+        """Tasks sent and tasks finished, a second."""
         assert self._sender.stdin
         assert self._sender.stdout
         self._sender.stdin.write(f"{tasks}\n")
@@ -115,7 +115,7 @@ class Contestant:
         return tasks / sent, tasks / done
 
 
-def measured(broker: str, backend: str, names: list[str], tasks: int, rounds: int) -> dict[str, Any]:
+def measure(broker: str, backend: str, names: list[str], tasks: int, rounds: int) -> dict[str, Any]:
     found: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory()))
@@ -150,7 +150,7 @@ def main() -> None:
             server: Any = running.enter_context(RedisServer("redis") if kind == "redis" else RabbitServer())
             url = server.url.partition("?")[0]
             backend = url if kind == "redis" else "rpc://"
-            results[kind] = measured(url, backend, list(_APPS), options.tasks, options.rounds)
+            results[kind] = measure(url, backend, list(_APPS), options.tasks, options.rounds)
         plain = results[kind]["plain"]["done"]
         table(
             f"No-op tasks on {kind}, a second",

@@ -1,4 +1,4 @@
-"""The memory of a crawl as it grows: one process, until so many URLs are seen.
+"""The memory of a crawl as it grows: one process, until ``--seen`` URLs are seen.
 
     python bench/memory.py [--seen 1000000] [--links 100]
 
@@ -34,7 +34,7 @@ def page(page: Page):
 """
 
 
-def seen(database: Path) -> int:
+def count_seen(database: Path) -> int:
     try:
         connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
         try:
@@ -62,7 +62,7 @@ def main() -> None:
         process, peak, count, begin = psutil.Process(crawl.pid), 0, 0, time.monotonic()
         while count < options.seen and crawl.poll() is None:
             time.sleep(3)
-            count = seen(Path(folder, ".uttu", "crawls", "memory.db"))
+            count = count_seen(Path(folder, ".uttu", "crawls", "memory.db"))
             resident = process.memory_info().rss
             peak = max(peak, resident)
             line = {"seconds": round(time.monotonic() - begin), "seen": count, "resident_mb": resident >> 20}

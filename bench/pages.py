@@ -1,326 +1,274 @@
-"""The CPU time of a page, by kind of page, in whole crawls in one process.
+"""The cost of a page by kind of page, of this source tree or of two source trees in turns.
 
-    python -m bench.pages [KIND ...] [--rounds 7] [--against PYTHON] [--instructions]
+    python -m bench.pages [KIND …] [--before PATH] [--after PATH] [--rounds 7] [--valgrind]
 
-Kinds: small pages (4.4 KB, 32 links), large ones (108 KB, 220 cards, 30 of them read), small ones over TLS and HTTP/2
-("tls"), small ones with 30 nested queries ("css"), large ones by XPath, small ones with an asynchronous handler.
-"start" is the CPU time of a whole crawl of one page by the command line.
+``--before`` and ``--after`` are folders with a ``src`` folder in them, such as worktrees; ``--after`` is this one by
+default. Both run with the interpreter and the libraries of this environment.
 
-Each crawl runs in a fresh process, with the real engine, the SQLite frontier and the real fetcher; the server is
-another process. The time of a page is the difference between a long and a short crawl, so starting does not count.
+Kinds, all of them unless some are named. Small pages have 6 KB and 32 links, large ones 60 to 300 KB and 200 links:
 
-``--against`` is the interpreter of another environment, with another version of Uttu. Both run in turns, and the least
-of all rounds counts. ``--instructions`` counts instructions with valgrind instead: few pages, one round, and no noise
-of other processes.
+    small   title, price and all links of small pages
+    async   the same with an asynchronous handler
+    css     small pages, with a nested query in each of 30 list items
+    tls     as small, over TLS with HTTP/1.1
+    http2   as small, over TLS with HTTP/2
+    large   large pages, with three nested queries in each of 30 cards
+    xpath   the same by XPath
+    start   a whole crawl of one page
+
+A crawl is ``uttu crawl`` with one process, SQLite and a JSON Lines file; nginx serves the pages. It is run on a short
+and on a long site. The cost of a page is the difference divided by the number of pages more, so the start does not
+count. The trees run in turns and change places after each round. The tables have the medians of the rounds, and the
+medians of the differences within each round.
+
+Where ``perf stat`` can count instructions, they are counted too. Most virtual machines have no counters; there
+``--valgrind`` counts instructions instead of measuring time, on few pages and in one round. Instructions do not depend
+on what else the machine does.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import contextlib
-import os
 import re
-import resource
-import subprocess
+import statistics
 import sys
 import tempfile
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    from uttu import Page
+from bench.common import table
+from bench.side_by_side.measure import measure
+from bench.side_by_side.scenarios import HTTP2, LARGE, PLAIN, TLS, Scenario
+from bench.side_by_side.site import StaticSite
 
-KINDS: Final = ("small", "large", "tls", "css", "xpath", "async", "start")
-# Pages of a short and of a long crawl.
-_TIMED: Final = {"small": (200, 3000), "large": (20, 320), "xpath": (20, 220)}
-_COUNTED: Final = {"small": (100, 400), "large": (20, 60), "xpath": (20, 60)}
+_ROOT: Final = Path(__file__).parents[1]
+_LIMIT: Final = 1_800.0  # seconds, after which a crawl is killed
 
+_SPIDER: Final = """\
+import os
+from {package} import Spider
 
-def _handlers() -> dict[str, Any]:
-    def small(page: Page) -> Iterator[Any]:
-        yield {"url": page.url, "title": page.css("title::text").get(), "price": page.css("span.price::text").get()}
-        yield page.follow_all("a")
+spider = Spider("bench", start=os.environ["START_URL"], private=True, robots=False, delay=0, per_host=0, verify=False)
 
-    def css(page: Page) -> Iterator[Any]:
-        rows = page.css("li")[:30]
-        yield {"url": page.url, "links": [row.css("a::attr(href)").get() for row in rows]}
-        yield page.follow_all("a")
-
-    def large(page: Page) -> Iterator[Any]:
-        for card in page.css("div.card")[:30]:
-            name, price = card.css("h3 a::text").get(), card.css("span.price::text").get()
-            yield {"name": name, "price": price, "tags": card.css("li.tag::text").getall()}
-        yield page.follow_all("a")
-
-    def xpath(page: Page) -> Iterator[Any]:
-        for card in page.xpath("//div[@class='card']")[:30]:
-            yield {
-                "name": card.xpath(".//h3/a/text()").get(),
-                "price": card.xpath(".//span[@class='price']/text()").get(),
-                "tags": card.xpath(".//li/text()").getall(),
-            }
-        yield page.follow_all(page.xpath("//a"))
-
-    async def as_async(page: Page) -> AsyncIterator[Any]:
-        for each in small(page):
-            yield each
-
-    return {"small": small, "tls": small, "css": css, "large": large, "xpath": xpath, "async": as_async}
-
-
-def crawl(kind: str, url: str, pages: int) -> None:
-    """Crawl ``pages`` pages in this process; print the CPU seconds."""
-    import uvloop
-
-    from uttu import Spider
-    from uttu.runtime.factory import tune
-    from uttu.testing.crawls import crawl as run
-
-    spider = Spider("bench", start=f"{url}{'large' if kind in ('large', 'xpath') else 'small'}/{pages}/0", private=True)
-    spider.page(_handlers()[kind])
-    tune()
-    with tempfile.TemporaryDirectory() as folder, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        begin = time.process_time()
-        result = runner.run(run(spider, Path(folder), verify=False))
-        seconds = time.process_time() - begin
-    if result.counts.done != pages or result.dead:
-        raise SystemExit(f"{result.counts} instead of {pages} pages, {result.dead[:1]}")
-    print(seconds)
-
-
-# The server.
-
-
-def _small(pages: int) -> list[bytes]:
-    from uttu.testing.site import Site
-    from uttu.testing.site.model import Layout
-    from uttu.testing.site.pages import Pages
-
-    render = Pages(Layout.at(Site(pages=pages, page_bytes=4400), 80)).render
-    return [(render(0, number) or b"").replace(b"/p/", b"/small/%d/" % pages) for number in range(pages)]
-
-
-def _large(pages: int) -> list[bytes]:
-    return [_large_page(number, pages).encode() for number in range(pages)]
-
-
-def _large_page(number: int, pages: int) -> str:
-    # Two of the links lead to new pages, so that all are reached.
-    below = [each for each in (2 * number + 1, 2 * number + 2) if each < pages]
-    cards = "".join(
-        f'<div class="card" id="c{card}"><a href="{_target(number, card, below, pages)}"><img src="/img/{card}.jpg" '
-        f'alt="Product {card}" loading="lazy"></a><h3><a href="{_target(number, card + 1, below, pages)}">Product '
-        f'{number}.{card} – très bon</a></h3><span class="price">{card}.99 €</span><p>{"A fine thing to have. " * 9}'
-        f'</p><ul class="tags"><li class="tag">new</li><li class="tag">n{card % 7}</li></ul></div>\n'
-        for card in range(220)
-    )
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>List {number}</title></head>'
-        f'<body><nav><a href="/large/{pages}/0">Home</a></nav><main>{cards}</main></body></html>'
-    )
-
-
-def _target(number: int, card: int, below: list[int], pages: int) -> str:
-    return f"/large/{pages}/{below[card] if card < len(below) else (number * 31 + card) % pages}"
-
-
-def _body(bodies: dict[str, list[bytes]], path: str) -> bytes:
-    """The body of ``/small/PAGES/NUMBER`` or ``/large/PAGES/NUMBER``; all these pages are made at the first request."""
-    folder, _, number = path.rpartition("/")
-    _, kind, *pages = folder.split("/")
-    if folder not in bodies:
-        bodies[folder] = (_small if kind == "small" else _large)(int(pages[0]))
-    return bodies[folder][int(number)]
-
-
-class _Http1(asyncio.Protocol):
-    def __init__(self, bodies: dict[str, list[bytes]]) -> None:
-        self._bodies = bodies
-        self._read = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport: Any = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._read += data
-        while b"\r\n\r\n" in self._read:
-            head, _, self._read = self._read.partition(b"\r\n\r\n")
-            body = _body(self._bodies, head.split(b" ", 2)[1].decode())
-            self._transport.write(
-                b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: %d\r\n\r\n%s"
-                % (len(body), body)
-            )
-
-
-class _Http2(asyncio.Protocol):
-    def __init__(self, bodies: dict[str, list[bytes]]) -> None:
-        import h2.config
-        import h2.connection
-
-        self._bodies = bodies
-        self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport: Any = transport
-        self._h2.initiate_connection()
-        self._transport.write(self._h2.data_to_send())
-
-    def data_received(self, data: bytes) -> None:
-        import h2.events
-
-        for event in self._h2.receive_data(data):
-            if isinstance(event, h2.events.RequestReceived):
-                assert event.headers
-                assert event.stream_id
-                path = next(value for name, value in event.headers if name in (b":path", ":path"))
-                body = _body(self._bodies, path.decode() if isinstance(path, bytes) else path)
-                self._h2.send_headers(
-                    event.stream_id,
-                    [
-                        (":status", "200"),
-                        ("content-type", "text/html; charset=utf-8"),
-                        ("content-length", str(len(body))),
-                    ],
-                )
-                # Small pages fit into the window that every client opens.
-                self._h2.send_data(event.stream_id, body, end_stream=True)
-        self._transport.write(self._h2.data_to_send())
-
-
-async def _serve(folder: Path) -> None:
-    """Print the two ports, plain and TLS, and serve until standard input ends."""
-    import ssl
-
-    from uttu.testing.site.hostile.certificates import Authority
-
-    loop = asyncio.get_running_loop()
-    bodies: dict[str, list[bytes]] = {}
-    context = Authority(folder).context("self-signed", "127.0.0.1", ("h2",))
-    assert isinstance(context, ssl.SSLContext)
-    plain = await loop.create_server(lambda: _Http1(bodies), "127.0.0.1", 0)
-    secure = await loop.create_server(lambda: _Http2(bodies), "127.0.0.1", 0, ssl=context)
-    print(plain.sockets[0].getsockname()[1], secure.sockets[0].getsockname()[1], flush=True)
-    await loop.run_in_executor(None, sys.stdin.read)
-
-
-@contextlib.contextmanager
-def _server() -> Iterator[dict[bool, str]]:
-    """The URLs without TLS and with it."""
-    command = [sys.executable, "-m", "bench.pages", "--serve"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout
-        assert child.stdin
-        try:
-            plain, secure = child.stdout.readline().split()
-            yield {False: f"http://127.0.0.1:{plain}/", True: f"https://127.0.0.1:{secure}/"}
-        finally:
-            child.stdin.close()
-
-
-# The measuring.
-
-
-def _command(python: str, kind: str, url: str, pages: int) -> list[str]:
-    return [python, "-P", str(Path(__file__).resolve()), kind, "--crawl", url, "--pages", str(pages)]
-
-
-def _seconds(python: str, kind: str, url: str, pages: int) -> float:
-    return float(subprocess.run(_command(python, kind, url, pages), check=True, capture_output=True, text=True).stdout)
-
-
-def _instructions(python: str, kind: str, url: str, pages: int) -> int:
-    with tempfile.TemporaryDirectory() as folder:
-        valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out"]
-        environment = os.environ | {"PYTHONHASHSEED": "0"}
-        done = subprocess.run(
-            valgrind + _command(python, kind, url, pages), check=True, capture_output=True, text=True, env=environment
-        )
-    found = re.search(r"Collected : (\d+)", done.stderr)
-    assert found, done.stderr
-    return int(found[1])
-
-
-def _start(python: str, url: str) -> float:
-    """CPU seconds of ``uttu crawl`` with one page."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "spider.py").write_text(
-            "from uttu import Spider\n"
-            f"spider = Spider('start', start='{url}small/1/0', delay=0, private=True, robots=False)\n"
-            "@spider.page\ndef page(page):\n    yield {'title': page.css('title::text').get()}\n"
-        )
-        begin = _children()
-        uttu = str(Path(python).with_name("uttu"))
-        subprocess.run([uttu, "crawl", "spider.py", "-o", "out.jsonl"], cwd=folder, check=True, capture_output=True)
-        return _children() - begin
-
-
-def _children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def _measure(pythons: list[str], kind: str, urls: dict[bool, str], rounds: int, *, count: bool) -> list[float]:
-    """For each interpreter: microseconds, or thousands of instructions, of a page; milliseconds of a start.
-
-    The least of all rounds: other processes can only add to it.
-    """
-    url = urls[kind == "tls"]
-    if kind == "start":
-        starts = [[_start(python, url) for python in pythons] for _ in range(rounds)]
-        return [min(each) * 1e3 for each in zip(*starts, strict=True)]
-    pages = _COUNTED if count else _TIMED
-    short, long = pages.get(kind, pages["small"])
-    run = _instructions if count else _seconds
-    few = [[run(python, kind, url, short) for python in pythons] for _ in range(rounds)]
-    many = [[run(python, kind, url, long) for python in pythons] for _ in range(rounds)]
-    unit = 1e-3 if count else 1e6
-    return [
-        (min(most) - min(least)) / (long - short) * unit
-        for most, least in zip(zip(*many, strict=True), zip(*few, strict=True), strict=True)
+@spider.page
+{handler}
+"""
+_SMALL: Final = """\
+def page(page):
+    yield {"url": page.url, "title": page.css("title::text").get(), "price": page.css("span.price::text").get()}
+    yield page.follow_all("a")
+"""
+_CSS: Final = """\
+def page(page):
+    yield {"url": page.url, "links": [row.css("a::attr(href)").get() for row in page.css("li")[:30]]}
+    yield page.follow_all("a")
+"""
+_LARGE: Final = """\
+def page(page):
+    cards = [
+        (card.css("h3 a::text").get(), card.css("span.amount::text").get(), card.css("li.tag::text").getall())
+        for card in page.css("div.card")[:30]
     ]
+    yield {"url": page.url, "cards": cards}
+    yield page.follow_all("a")
+"""
+_XPATH: Final = """\
+def page(page):
+    cards = [
+        (
+            card.xpath(".//h3/a/text()").get(),
+            card.xpath(".//span[@class='amount']/text()").get(),
+            card.xpath(".//li[@class='tag']/text()").getall(),
+        )
+        for card in page.xpath("//div[@class='card']")[:30]
+    ]
+    yield {"url": page.url, "cards": cards}
+    yield page.follow_all(page.xpath("//a"))
+"""
+
+
+class Kind(NamedTuple):
+    """``timed`` and ``counted`` are the pages of the short and the long site, for time and for valgrind."""
+
+    scenario: Scenario
+    handler: str
+    timed: tuple[int, int]
+    counted: tuple[int, int]
+
+
+_FEW: Final = ((200, 3_000), (100, 400))
+KINDS: Final = {
+    "small": Kind(PLAIN, _SMALL, *_FEW),
+    "async": Kind(PLAIN, f"async {_SMALL}", *_FEW),
+    "css": Kind(PLAIN, _CSS, *_FEW),
+    "tls": Kind(TLS, _SMALL, *_FEW),
+    "http2": Kind(HTTP2, _SMALL, *_FEW),
+    "large": Kind(LARGE, _LARGE, (20, 320), (20, 60)),
+    "xpath": Kind(LARGE, _XPATH, (20, 220), (20, 60)),
+    "start": Kind(PLAIN, _SMALL, (0, 1), (0, 1)),
+}
+
+
+class Cost(NamedTuple):
+    """Of a crawl or of a page: seconds on the clock, CPU seconds, and instructions, 0 if they were not counted."""
+
+    wall: float = 0.0
+    cpu: float = 0.0
+    instructions: float = 0.0
+
+
+class Tree(NamedTuple):
+    """A source tree: a folder whose ``src`` has the package."""
+
+    path: Path
+
+    @property
+    def package(self) -> str:
+        """The name of the package; it has not always been the same."""
+        found = [each.parent.name for each in (self.path / "src").glob("*/__main__.py")]
+        if len(found) != 1:
+            raise SystemExit(f"{self.path} is not a source tree: it needs exactly one package with __main__.py in src/")
+        return found[0]
+
+
+class Counter(NamedTuple):
+    """A program that counts the instructions of a command. ``report`` finds the counts in its output."""
+
+    command: tuple[str, ...]
+    report: re.Pattern[str]
+
+    def count(self, output: str) -> int:
+        """Over all processes of the command; 0 if the output has no count."""
+        return sum(int(each) for each in self.report.findall(output))
+
+
+PERF: Final = Counter(
+    ("perf", "stat", "-x,", "-e", "instructions:u", "-o", "count.txt"), re.compile(r"^(\d+),,instructions:u", re.M)
+)
+VALGRIND: Final = Counter(
+    ("valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "--log-file=count.txt"),
+    re.compile(r"Collected : (\d+)"),
+)
+
+
+class Bench:
+    """Runs the crawls. The sites stay up until the block ends."""
+
+    def __init__(self, running: ExitStack, programs: Path, counter: Counter | None) -> None:
+        self._running = running
+        self._programs = programs
+        self._counter = counter
+        self._sites: dict[tuple[Scenario, int], StaticSite] = {}
+        # Bytecode is written here, so that the source trees are only read.
+        self._bytecode = running.enter_context(tempfile.TemporaryDirectory())
+
+    def page_cost(self, tree: Tree, kind: Kind, pages: tuple[int, int]) -> Cost:
+        """The cost of a page: a long crawl less a short one."""
+        short, long = pages
+        begin = self._crawl(tree, kind, short, self._counter) if short else Cost()
+        end = self._crawl(tree, kind, long, self._counter)
+        return Cost(*((most - least) / (long - short) for most, least in zip(end, begin, strict=True)))
+
+    def warm_up(self, tree: Tree, kind: Kind, pages: tuple[int, int]) -> None:
+        """Compile the tree's bytecode, and let nginx open its files."""
+        for each in filter(None, pages):
+            self._crawl(tree, kind, each, None)
+
+    def _crawl(self, tree: Tree, kind: Kind, pages: int, counter: Counter | None) -> Cost:
+        site = self._site(kind.scenario, pages)
+        environment = {
+            "START_URL": site.start,
+            "PYTHONPATH": str(tree.path / "src"),
+            "PYTHONPYCACHEPREFIX": self._bytecode,
+            "PYTHONHASHSEED": "0",
+        }
+        options = ["-o", "out.jsonl", "-s", f"http2={str(kind.scenario.http2).lower()}"]
+        crawl = [sys.executable, "-m", tree.package, "crawl", "spider.py", *options]
+        with tempfile.TemporaryDirectory(prefix="uttu-bench-") as name:
+            folder = Path(name)
+            (folder / "spider.py").write_text(_SPIDER.format(package=tree.package, handler=kind.handler))
+            prefix = counter.command if counter else ()
+            usage = measure([*prefix, *crawl], folder, environment, _LIMIT)
+            rows = (folder / "out.jsonl").read_bytes().count(b"\n") if usage.status == 0 else 0
+            if rows != pages:
+                raise SystemExit(f"{rows} rows instead of {pages}, {tree.path}:\n{(folder / 'log.txt').read_text()}")
+            counted = counter.count((folder / "count.txt").read_text()) if counter else 0
+        return Cost(usage.seconds, usage.cpu, counted)
+
+    def _site(self, scenario: Scenario, pages: int) -> StaticSite:
+        if (scenario, pages) not in self._sites:
+            site = StaticSite(scenario, pages, self._programs)
+            self._sites[scenario, pages] = self._running.enter_context(site)
+        return self._sites[scenario, pages]
+
+
+def perf_works() -> bool:
+    """Whether ``perf stat`` can count instructions here."""
+    with tempfile.TemporaryDirectory() as name:
+        try:
+            measure([*PERF.command, "true"], Path(name), {}, 60.0)
+            return PERF.count(Path(name, "count.txt").read_text()) > 0
+        except OSError:
+            return False
+
+
+def compare(names: Sequence[str], trees: Sequence[Tree], rounds: int, bench: Bench, *, few: bool) -> None:
+    """Measure the kinds in interleaved rounds, and print a table after each kind."""
+    for name in names:
+        kind = KINDS[name]
+        pages = kind.counted if few else kind.timed
+        for tree in trees:
+            bench.warm_up(tree, kind, pages)
+        costs: defaultdict[Tree, list[Cost]] = defaultdict(list)
+        for number in range(rounds):
+            for tree in trees if number % 2 == 0 else trees[::-1]:
+                costs[tree].append(bench.page_cost(tree, kind, pages))
+        show(name, [costs[tree] for tree in trees], few=few)
+
+
+def show(name: str, costs: Sequence[Sequence[Cost]], *, few: bool) -> None:
+    """Print the medians of each tree, and of the differences between two trees."""
+    units = {"wall µs": ("wall", 1e6), "CPU µs": ("cpu", 1e6), "1000 instructions": ("instructions", 1e-3)}
+    rows: list[list[str | float]] = []
+    for unit, (field, factor) in units.items():
+        each = [[getattr(cost, field) * factor for cost in found] for found in costs]
+        if not any(each[0]) or (few and field != "instructions"):
+            continue
+        row: list[str | float] = [unit, *(statistics.median(found) for found in each)]
+        if len(each) == 2:
+            row.append(f"{compute_difference(*each) * 100:+.1f} %")
+        rows.append(row)
+    heads = ["a page", "before", "after", "difference"] if len(costs) == 2 else ["a page", "this tree"]
+    table(f"{name}, {len(costs[0])} rounds", heads, rows)
+
+
+def compute_difference(before: Sequence[float], after: Sequence[float]) -> float:
+    """The median of the relative differences within each round."""
+    return statistics.median(new / old - 1 for old, new in zip(before, after, strict=True))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kinds", nargs="*", default="all", choices=("all", *KINDS), metavar="KIND")
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("--before", type=Path, metavar="PATH", help="the source tree to compare with")
+    parser.add_argument("--after", type=Path, default=_ROOT, metavar="PATH", help="this one by default")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--against", default="", metavar="PYTHON")
-    parser.add_argument("--instructions", action="store_true")
-    parser.add_argument("--crawl", metavar="URL", help=argparse.SUPPRESS)
-    parser.add_argument("--pages", type=int, default=0, help=argparse.SUPPRESS)
-    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--valgrind", action="store_true", help="count instructions with valgrind, in one round")
+    parser.add_argument("--peers", type=Path, default=Path(".venv-bench/bin"), help="where nginx is, if not installed")
     options = parser.parse_args()
-    if options.crawl:
-        crawl(options.kinds[0], options.crawl, options.pages)
-    elif options.serve:
-        with tempfile.TemporaryDirectory() as folder:
-            asyncio.run(_serve(Path(folder)))
-    else:
-        compare(options)
-
-
-def compare(options: argparse.Namespace) -> None:
-    """Measure all kinds that are asked for, and print a table."""
-    from bench.common import compile_uttu, table
-
-    compile_uttu()
-    pythons = [sys.executable, *([options.against] if options.against else [])]
-    rows: list[list[Any]] = []
-    with _server() as urls:
-        _seconds(sys.executable, "small", urls[False], _TIMED["small"][1])  # the server makes its pages
-        for kind in KINDS if options.kinds == "all" else options.kinds:
-            count = options.instructions and kind != "start"
-            found = _measure(pythons, kind, urls, 1 if count else options.rounds, count=count)
-            unit = "1000 instructions" if count else "ms" if kind == "start" else "us"
-            row = [kind, unit, *found]
-            row += [] if len(found) == 1 else [f"{(found[0] / found[1] - 1) * 100:+.1f} %"]
-            rows.append(row)
-            print(*row, flush=True)
-    heads = ["kind", "unit", "this", *(["against", "difference"] if options.against else [])]
-    table("A page costs", heads, rows)
+    if unknown := set(options.kinds) - set(KINDS):
+        parser.error(f"unknown kind: {', '.join(sorted(unknown))}; known are {', '.join(KINDS)}")
+    trees = [Tree(path.resolve()) for path in (options.before, options.after) if path]
+    counter = VALGRIND if options.valgrind else PERF if perf_works() else None
+    if counter is None:
+        print("perf stat can't count instructions here; --valgrind can", flush=True)
+    with ExitStack() as running:
+        bench = Bench(running, options.peers.absolute(), counter)
+        rounds = 1 if options.valgrind else options.rounds
+        compare(options.kinds or list(KINDS), trees, rounds, bench, few=options.valgrind)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""How close to the possible rate a polite crawl comes, how late it is, and whether it ever undercuts the delay.
+"""How close a polite crawl comes to the possible rate, how late its requests are, and whether a gap is below the delay.
 
     python -m bench.polite [--hosts 1000] [--delay 0.5] [--seconds 20] [--rounds 5] [--workers 1]
 
-Pages of many hosts, all known from the start so that no lane runs dry, are fetched with a delay per
-host, robots.txt obeyed. Truth is the site's own log. Possible are hosts / delay requests a second.
-A request is late by what the gap before it is longer than the delay. The first seconds, in which the lanes
-fill, and the last are left out; a gap that reaches over the edge counts by its share within, because
-hosts are asked in bursts, and whole requests would be a burst too many or too few.
+Pages of many hosts are fetched with a delay per host, and robots.txt is obeyed. All pages are known from the start, so
+that no lane is ever empty. The requests are read from the site's log. The possible rate is hosts / delay. A request is
+late by the gap before it minus the delay. The first seconds, in which the lanes fill, and the last are left out. A gap
+across such an edge counts by its share inside: hosts are visited in bursts, so whole requests would count a burst too
+many or too few.
 
-Of several rounds the median counts. Each tells how much of the machine's time others had meanwhile: a
-crawl that is kept from running for 50 ms is late by as much, with every host that was due.
+The result is the median of the rounds. Each round has its CPU steal: if a crawl can't run for 50 ms, every request that
+was due is late by 50 ms.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.common import compile_uttu, save, table
-from bench.side_by_side.machine import Theft
+from bench.side_by_side.machine import UseMeter
 
 from uttu.testing.site import Record, Site, SiteProcess, gaps
 
@@ -48,12 +48,12 @@ def page(page: Page):
     yield {"url": page.url, "title": page.css("title::text").get()}
 """
 FIRST_SECONDS, LAST_SECONDS = 2.0, 1.0
-_BAR = 0.95
+_GOAL = 0.95
 _PERCENTILES = {"median": 50, "p95": 95, "p99": 99}
 
 
-def crawled(hosts: int, delay: float, seconds: float, workers: int) -> list[Record]:
-    """What the site saw of the crawl."""
+def crawl(hosts: int, delay: float, seconds: float, workers: int) -> list[Record]:
+    """Run the crawl. Returns the site's log."""
     pages = int(hosts * seconds / delay * 1.1)
     site = Site(hosts=hosts, pages=pages, links=3, page_bytes=600)
     with SiteProcess(site) as running, tempfile.TemporaryDirectory() as folder:
@@ -68,8 +68,8 @@ def crawled(hosts: int, delay: float, seconds: float, workers: int) -> list[Reco
         return running.records()
 
 
-def judged(records: Sequence[Record], hosts: int, delay: float) -> dict[str, Any]:
-    """The rate between the lanes' filling and the end, and how late the requests were."""
+def evaluate(records: Sequence[Record], hosts: int, delay: float) -> dict[str, Any]:
+    """The rate between the first and the last seconds, and how late the requests were."""
     begin = records[0].time + max(FIRST_SECONDS, 4 * delay)
     end = records[-1].time - max(LAST_SECONDS, 2 * delay)
     moments: defaultdict[str, list[float]] = defaultdict(list)
@@ -106,14 +106,14 @@ def main() -> None:
     compile_uttu()
     rounds = []
     for _ in range(options.rounds):
-        theft = Theft()
-        records = crawled(options.hosts, options.delay, options.seconds, options.workers)
-        rounds.append({"stolen_percent": theft.percent, **judged(records, options.hosts, options.delay)})
+        meter = UseMeter()
+        records = crawl(options.hosts, options.delay, options.seconds, options.workers)
+        rounds.append({"stolen_percent": meter.read().stolen, **evaluate(records, options.hosts, options.delay)})
     rows = [_row(found) for found in rounds]
     title = f"Politeness: {options.hosts:,} hosts, a delay of {options.delay} s, workers: {options.workers}"
     table(title, list(rows[0]), [list(row.values()) for row in rows])
     share = statistics.median(found["share"] for found in rounds)
-    print(f"median {share:.1%}; at least {_BAR:.0%} are wanted, and no gap below the delay")
+    print(f"median {share:.1%}; the goal is {_GOAL:.0%} or more, and no gap below the delay")
     save(f"polite_{options.hosts}x{options.delay:g}", {"options": vars(options), "share": share, "rounds": rounds})
 
 

@@ -1,10 +1,10 @@
-"""What a second process adds on one machine: the same crawl by one and by two, on SQLite.
+"""The same crawl by one process and by two, on SQLite, on one machine.
 
     python -m bench.scaling [--pages 60000] [--rounds 3]
 
-A web server on the same machine would take part of the second core. So there is none: a middleware of the spider makes
-each page where it is asked for (6 KB, 32 links), in the process that asks. What is left is all that Uttu does but the
-HTTP exchange: leases, parsing, links, settling, items written. Time is that of the whole command, its start included.
+A web server on the same machine would use part of the second core. So there is none: a middleware of the spider makes
+each page (6 KB, 32 links) in the process that requests it. The rest is everything that Uttu does except the HTTP
+exchange: leases, parsing, links, settling, writing items. Time is that of the whole command, including its start.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ spider = Spider("scaling", start="http://127.0.0.1:8080/p/0", robots=False, dela
 pages = Pages(Layout.at(Site(pages=int(os.environ["PAGES"])), 8080))
 headers = Headers([("content-type", "text/html; charset=utf-8")])
 
-async def made_here(request, next):
+async def make_page(request, next):
     await asyncio.sleep(0)
     body = pages.render(0, int(request.url.rpartition("/")[2]))
     return Response(request=request, url=request.url, status=200, headers=headers, body=body)
 
-spider.use(made_here)
+spider.use(make_page)
 
 @spider.page
 def page(page: Page):

@@ -2,9 +2,9 @@
 
     python -m bench.start [--rounds 9]
 
-A crawl of one page, timed from before its process is made: until the site sees the first request (robots.txt), until it
-sees the one for the start page, until there is a line in the output, and until the process has ended. The delay
-between the first two is the spider's, so it is 0 here. Medians, with the quickest and the slowest.
+A crawl of one page is timed from before its process is created: until the site gets the first request (robots.txt),
+until it gets the request for the start page, until the output has a line, and until the process ends. The spider's
+delay is 0, so it adds nothing between the two requests. Medians, with the quickest and the slowest.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ def page(page: Page):
 """
 PAGE = "/p/0"
 _UTTU = Path(sys.executable).with_name("uttu")
-_LOOK_AGAIN = 0.001
+_POLL_SECONDS = 0.001
 
 
-def helped() -> float:
+def time_help() -> float:
     begin = time.monotonic()
     subprocess.run([_UTTU, "--help"], check=True, stdout=subprocess.DEVNULL)
     return time.monotonic() - begin
 
 
-def crawled(site: SiteProcess, folder: Path) -> dict[str, float]:
-    """Seconds from the start of a crawl until each thing has happened."""
+def time_crawl(site: SiteProcess, folder: Path) -> dict[str, float]:
+    """Seconds from the start of a crawl to each event."""
     folder.mkdir()
     (folder / "spider.py").write_text(SPIDER)
     output = folder / "out.jsonl"
@@ -59,10 +59,10 @@ def crawled(site: SiteProcess, folder: Path) -> dict[str, float]:
         env=os.environ | {"SITE_URL": site.url.rstrip("/") + PAGE},
     ) as crawl:
         while crawl.poll() is None and not (output.exists() and output.stat().st_size):
-            time.sleep(_LOOK_AGAIN)
+            time.sleep(_POLL_SECONDS)
         written = time.monotonic()
         if crawl.wait():
-            raise SystemExit("the crawl failed: the result does not count")
+            raise SystemExit("The crawl failed, so the result does not count")
         ended = time.monotonic()
     records = site.records()[seen:]
     page = next(record.time for record in records if record.path == PAGE)
@@ -82,8 +82,8 @@ def main() -> None:
     times: defaultdict[str, list[float]] = defaultdict(list)
     with SiteProcess(Site(pages=1)) as site, tempfile.TemporaryDirectory() as folder:
         for number in range(options.rounds):
-            times["uttu --help"].append(helped())
-            for name, seconds in crawled(site, Path(folder, str(number))).items():
+            times["uttu --help"].append(time_help())
+            for name, seconds in time_crawl(site, Path(folder, str(number))).items():
                 times[f"uttu crawl: {name}"].append(seconds)
     found: dict[str, Any] = {
         name: {"median": statistics.median(each), "least": min(each), "most": max(each)} for name, each in times.items()

@@ -1,1 +1,1 @@
-"""The bus beside the bare client libraries."""
+"""The bus compared with the bare client libraries."""

@@ -1,4 +1,4 @@
-"""By each broker's own client library, in the way its documentation shows, and in batches where it has them."""
+"""Each broker's client library, used as its documentation shows, and in batches where it has them."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class BareRabbit:
 class BareKafka:
     """An idempotent producer, flushed after each batch; a consumer that reads each message, and commits after a batch.
 
-    It does not wait for the commits, as it would have to if it meant to bound what comes again after a crash.
+    It does not wait for the commits, so nothing limits how many messages are delivered twice after a crash.
     """
 
     def __init__(self, url: str) -> None:
@@ -123,13 +123,13 @@ class BareKafka:
     def _publish(self, count: int) -> None:
         failures: list[Any] = []
 
-        def told(error: Any, message: Any) -> None:
+        def on_delivery(error: Any, message: Any) -> None:
             if error is not None:
                 failures.append(error)
 
         for first in range(0, count, BATCH):
             for key in range(first, first + BATCH):
-                self._producer.produce(self._topic, PAYLOAD, key=str(key), on_delivery=told)
+                self._producer.produce(self._topic, PAYLOAD, key=str(key), on_delivery=on_delivery)
             self._producer.flush()
         if failures:
             raise SystemExit(f"not delivered: {failures[0]}")

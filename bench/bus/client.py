@@ -1,4 +1,4 @@
-"""What is compared: two ways to use a broker."""
+"""The contract of the two clients that are compared."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ PAYLOAD: Final = b"x" * 300
 
 class Client(Protocol):
     async def open(self, topic: str) -> None:
-        """Connect, and see to it that what is published waits for a consumer."""
+        """Connect, and create the queue or group, so that messages wait for a consumer."""
 
     async def publish(self, count: int) -> None:
-        """So many messages, each batch confirmed before the next."""
+        """Publish ``count`` messages, each batch confirmed before the next."""
 
     async def consume(self, count: int) -> float:
-        """So many messages, acknowledged; returns the seconds from when the first came until the last did."""
+        """Consume and acknowledge ``count`` messages. Returns the seconds from the first to the last."""
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""The contestant: the bus of Uttu."""
+"""Uttu's bus as a client of the benchmark."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class UttuBus:
             nonlocal left, first
             first = first or time.monotonic()
             for each in deliveries:
-                each.payload, each.key, each.headers  # noqa: B018  (read, as the bare client reads them)
+                each.payload, each.key, each.headers  # noqa: B018  (read them, as the bare client does)
             left -= len(deliveries)
             if left <= 0:
                 done.set()

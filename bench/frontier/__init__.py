@@ -1,1 +1,1 @@
-"""What a URL costs the frontiers as the crawl grows, beside scrapy-redis; what one Redis can feed."""
+"""The cost of a URL in the frontiers and in scrapy-redis as the crawl grows, and the rate that one Redis can feed."""

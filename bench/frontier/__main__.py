@@ -1,11 +1,11 @@
-"""The frontiers, measured without a crawler around them.
+"""The frontiers alone, without a crawler.
 
     python -m bench.frontier [cost] [memory] [load] [--sizes 100000 1000000] [--peers .venv-bench/bin/python]
 
-``cost``: microseconds for a new URL, a known one, and leasing and settling a page, as the crawl grows. ``memory``:
-bytes a URL takes on Redis. ``load``: pages a second that one Redis feeds to clients. All three unless some are named.
-Prints tables and writes ``bench/results/frontier_*.json``. Ten million URLs take half an hour and,
-on disk and in memory, 1.5 GB each at most.
+``cost``: microseconds for a new URL, for a known one, and for leasing and settling a page, as the crawl grows.
+``memory``: bytes a URL takes on Redis. ``load``: pages a second that clients can lease from one Redis. All three unless
+some are named. Prints tables and writes ``bench/results/frontier_*.json``. Ten million URLs take half an hour, and at
+most 1.5 GB on disk and 1.5 GB of memory.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ def main() -> None:
     parser.add_argument("--stores", nargs="+", choices=cost.STORES, default=list(cost.STORES))
     parser.add_argument("--kind", default="redis", choices=["redis", "valkey"])
     parser.add_argument("--peers", type=Path, default=Path(".venv-bench/bin/python"), help="a Python with scrapy-redis")
-    parser.add_argument("--clients", type=int, default=2, help="of the load")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of the load")
-    parser.add_argument("--rounds", type=int, default=3, help="of the load")
-    parser.add_argument("--abroad", action="store_true", help="the load's new links lead to all hosts")
+    parser.add_argument("--clients", type=int, default=2, help="for the load")
+    parser.add_argument("--seconds", type=float, default=10.0, help="for the load")
+    parser.add_argument("--rounds", type=int, default=3, help="for the load")
+    parser.add_argument("--abroad", action="store_true", help="in the load, new links lead to any host")
     options = parser.parse_args()
     parts = options.parts or PARTS
     if unknown := set(parts) - set(PARTS):
-        parser.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+        parser.error(f"unknown part: {', '.join(sorted(unknown))}; known are {', '.join(PARTS)}")
     stores, peers = options.stores, options.peers.absolute()
     if "scrapy-redis" in stores and not peers.exists():
-        print(f"scrapy-redis is left out: there is no {peers}")
+        print(f"Skipping scrapy-redis: {peers} does not exist")
         stores = [store for store in stores if store != "scrapy-redis"]
 
-    server = {"server": _version(options.kind)}
+    server = {"server": _read_version(options.kind)}
     if "cost" in parts:
         found: dict[str, Any] = {}
         for store in stores:
@@ -51,14 +51,14 @@ def main() -> None:
     if "memory" in parts:
         save("frontier_memory", server | memory.measure(stores, options.kind, peers))
     if "load" in parts:
-        told = load.measure(options.kind, options.clients, options.seconds, options.abroad, options.rounds)
-        save("frontier_load", server | told)
+        measured = load.measure(options.kind, options.clients, options.seconds, options.abroad, options.rounds)
+        save("frontier_load", server | measured)
 
 
-def _version(kind: Any) -> str:
+def _read_version(kind: Any) -> str:
     with RedisServer(kind) as server:
-        said = server.info("server")
-    return f"{kind} {said.get('valkey_version') or said['redis_version']}"
+        info = server.info("server")
+    return f"{kind} {info.get('valkey_version') or info['redis_version']}"
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What one Redis server can feed: clients do nothing but lease pages and settle them.
+"""The pages a second that one Redis server can feed to clients that only lease and settle them.
 
-A page has 32 links of which one in ten is new. The engine is left out, but not its memory of known links, which spares
-the server the others: each link's fingerprint is looked up, what is new is encoded and sent. The links themselves are
-made before the clock starts; finding them on a page is not the frontier's work. New links lead to the page's own
-host, as most do, or ``abroad`` to any of the hosts. The server has one core and the clients share the machine with it,
-so the server's own time per page is measured beside.
+A page has 32 links, one in ten of them new. Of the engine only its cache of known links is used: each link's
+fingerprint is looked up, and only new links are encoded and sent. The links are made before the clock starts, because
+finding them on a page is not the frontier's work. New links lead to the page's host, as most links do, or with
+``abroad`` to any host. The server uses one core and the clients share the machine with it, so its CPU time per page is
+measured too.
 """
 
 from __future__ import annotations
@@ -33,18 +33,19 @@ LINKS, NEW = 32, 0.1
 BATCH, SEED = 256, 100_000
 _RULES = Rules(pace=Pace(0.0, 0))
 _OLD = 32_000
-_BAR = 10_000
-# New links that a client has ready; those beyond are made while the clock runs.
+_GOAL = 10_000
+# New links that a client has ready. If it needs more, it makes them while the clock runs.
 _PREPARED_PER_SECOND = 25_000
 
 
 def measure(kind: Any, clients: int, seconds: float, abroad: bool, rounds: int) -> dict[str, Any]:
-    """Pages a second of several runs, and the server's share."""
+    """Pages a second of several runs, and the server's CPU."""
     runs = [_run(kind, clients, seconds, abroad) for _ in range(rounds)]
-    title = f"{kind}: {clients} clients that lease and settle, links {'abroad' if abroad else 'at home'}"
+    target = "any host" if abroad else "the page's host"
+    title = f"{kind}: {clients} clients that lease and settle, new links to {target}"
     heads = ["pages/s", "server's share of a core", "server us a page", "clients us a page"]
     table(title, heads, [list(run.values()) for run in runs])
-    print(f"at least {_BAR:,} pages/s are wanted")
+    print(f"the goal is {_GOAL:,} pages/s or more")
     return {"kind": kind, "clients": clients, "abroad": abroad, "runs": runs}
 
 
@@ -62,16 +63,16 @@ def _run(kind: Any, clients: int, seconds: float, abroad: bool) -> dict[str, Any
             process.start()
         ready.wait()
         before, began = _cpu(server.pid), time.monotonic()
-        told = [results.get() for _ in processes]
+        measured = [results.get() for _ in processes]
         elapsed, used = time.monotonic() - began, _cpu(server.pid) - before
         for process in processes:
             process.join()
-    pages = sum(settled for settled, _ in told)
+    pages = sum(settled for settled, _ in measured)
     return {
         "pages_per_second": round(pages / elapsed),
         "server_cpu": round(used / elapsed, 2),
         "server_us_per_page": round(used / pages * 1e6, 1),
-        "client_us_per_page": round(sum(spent for _, spent in told) / pages * 1e6, 1),
+        "client_us_per_page": round(sum(spent for _, spent in measured) / pages * 1e6, 1),
     }
 
 

@@ -1,11 +1,11 @@
-"""scrapy-redis as the sampling sees it, on a server that is running: for the Python of the peers.
+"""scrapy-redis as a store of the benchmark, on a running server. The peers' Python runs this.
 
     PEERS/python -m bench.frontier.peer --port 6379 --pid 1234 --sizes 100000 1000000
 
-Its own classes, as its scheduler uses them by default: the dupefilter is asked about each request, and what is new is
-pushed into the priority queue; pages are taken by ``pop``. There is no lease and no acknowledgement: a page that was
-popped is gone. It has no batches, each step is a round trip of its own; only while filling are they pipelined.
-Prints a JSON line for each size.
+It uses the classes of scrapy-redis as its scheduler does by default: the dupefilter checks each request, new ones are
+pushed into the priority queue, and ``pop`` takes pages. There is no lease and no acknowledgement: a page that was
+popped is gone. There are no batches: each step is a round trip. Only the filling is pipelined. Prints a JSON line for
+each size.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 
 import redis
-from bench.frontier.sampling import cpu_of, sampled, weighed
+from bench.frontier.sampling import compute_bytes_per_url, read_cpu_seconds, sample
 from bench.frontier.urls import HOSTS, url_of
 from scrapy import Request, Spider
 from scrapy_redis.dupefilter import RFPDupeFilter
@@ -28,7 +28,7 @@ class BenchSpider(Spider):  # type: ignore[misc]
 
 
 class ScrapyRedisStore:
-    """See :class:`bench.frontier.sampling.Measured`."""
+    """See :class:`bench.frontier.sampling.Store`."""
 
     def __init__(self, port: int, pid: int, hosts: int) -> None:
         self._server = redis.StrictRedis(port=port)
@@ -64,7 +64,7 @@ class ScrapyRedisStore:
         return int(self._server.info("memory")["used_memory"])
 
     def cpu(self) -> float:
-        return cpu_of(self._pid)
+        return read_cpu_seconds(self._pid)
 
 
 def main() -> None:
@@ -72,14 +72,16 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--pid", type=int, required=True)
     parser.add_argument("--sizes", type=int, nargs="*", default=[])
-    parser.add_argument("--weigh", type=int, default=0, help="fill in so many URLs, and only say what they weigh")
+    parser.add_argument(
+        "--weigh", type=int, default=0, help="put this number of URLs, and only print their bytes per URL"
+    )
     parser.add_argument("--hosts", type=int, default=HOSTS)
     options = parser.parse_args()
     versions = {name: version(name) for name in ("scrapy-redis", "scrapy", "redis")}
     store = ScrapyRedisStore(options.port, options.pid, options.hosts)
     if options.weigh:
-        print(json.dumps({"bytes_per_url": weighed(store, options.weigh), "versions": versions}))
-    for row in sampled(store, options.sizes):
+        print(json.dumps({"bytes_per_url": compute_bytes_per_url(store, options.weigh), "versions": versions}))
+    for row in sample(store, options.sizes):
         print(json.dumps({**row, "versions": versions}), flush=True)
 
 

@@ -1,11 +1,11 @@
-"""How the cost of a URL is sampled; the same for every store.
+"""Samples the cost of a URL, in the same way for every store.
 
-A store is filled to a size. Then the next new URLs are put, known ones picked at random
-are put again, and pages are taken and ended, in turn and in batches: the mean of each is a row's figure. Making the
-requests that are put is not counted. Beside the time on the clock, which also counts what else the machine has to do,
-stands the processor's: of this process and of the store's server, if it has one.
+A store is filled to a size. Then new URLs are put, known ones picked at random are put again, and pages are taken and
+finished, in turns and in batches. A row has the mean cost of each step. Making the requests is not counted. A cost is
+measured as wall time, which depends on what else the machine does, and as CPU time, of this process and of the store's
+server if it has one.
 
-The peers' Python runs this too, so nothing of Uttu is imported.
+The peers' Python runs this too, so it imports nothing of Uttu.
 """
 
 from __future__ import annotations
@@ -19,40 +19,42 @@ from typing import Any, Protocol
 BATCH, SAMPLE = 1000, 50_000
 
 
-class Measured(Protocol):
-    """A store as the sampling sees it. ``put`` and ``work`` are timed."""
+class Store(Protocol):
+    """A store to sample. ``put`` and ``work`` are timed."""
 
     def make(self, numbers: Iterable[int]) -> list[Any]:
-        """The requests of these numbers."""
+        """Make the requests with these numbers."""
 
     def fill(self, requests: Sequence[Any]) -> None:
-        """Put requests by the quickest way that leaves the same data."""
+        """Put requests in the fastest way that leaves the same data."""
 
     def put(self, requests: Sequence[Any]) -> int:
-        """Put requests; returns how many were new."""
+        """Put requests. Returns the number of new ones."""
 
     def work(self, count: int) -> int:
-        """Take so many pages and end them; returns how many there were."""
+        """Take up to ``count`` pages and finish them. Returns their number."""
 
     def size(self) -> int:
         """Bytes in use."""
 
     def cpu(self) -> float:
-        """Seconds of processor time used up to now."""
+        """CPU seconds used until now."""
 
 
-def sampled(store: Measured, sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """A row for each size: microseconds for each thing, and bytes per URL."""
+def sample(store: Store, sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """A row for each size: microseconds for each step, and bytes per URL."""
     rng = random.Random(1)
     empty, count, taken = store.size(), 0, 0
     for size in sizes:
         began, filled = time.monotonic(), size - count
         if filled <= 0:
-            raise SystemExit(f"sizes must grow by more than {SAMPLE:,}, which are put to take the sample")
+            raise SystemExit(
+                f"Each size must be larger than the one before by more than {SAMPLE:,}, the size of a sample"
+            )
         fill(store, count, size)
         count = size
         seconds = time.monotonic() - began
-        # While everything that was put is still there, but for the pages taken at smaller sizes.
+        # All URLs that were put are still there, except the pages taken at smaller sizes.
         used = (store.size() - empty) / (count - taken)
         spent = {"new": Spent(), "known": Spent(), "lease_settle": Spent()}
         for _ in range(SAMPLE // BATCH):
@@ -72,36 +74,38 @@ def sampled(store: Measured, sizes: Sequence[int]) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def weighed(store: Measured, urls: int) -> float:
-    """Bytes per URL of a store that is filled with so many, all queued and seen."""
+def compute_bytes_per_url(store: Store, urls: int) -> float:
+    """Bytes per URL of a store with ``urls`` URLs, all queued and seen."""
     empty = store.size()
     fill(store, 0, urls)
     return round((store.size() - empty) / urls, 1)
 
 
-def fill(store: Measured, first: int, end: int) -> None:
+def fill(store: Store, first: int, end: int) -> None:
     for number in range(first, end, BATCH):
         store.fill(store.make(range(number, min(number + BATCH, end))))
 
 
 class Spent:
-    """Seconds that one kind of step took, together."""
+    """Seconds that all steps of one kind took."""
 
     def __init__(self) -> None:
         self.clock = 0.0
         self.processor = 0.0
 
-    def add(self, store: Measured, step: Callable[[Any], int], argument: Any, expected: int) -> None:
+    def add(self, store: Store, step: Callable[[Any], int], argument: Any, expected: int) -> None:
         processor, clock = store.cpu(), time.perf_counter()
         result = step(argument)
         self.clock += time.perf_counter() - clock
         self.processor += store.cpu() - processor
         if result != expected:
-            raise SystemExit(f"{step.__qualname__} gave {result}, not {expected}: the result does not count")
+            raise SystemExit(
+                f"{step.__qualname__} returned {result} instead of {expected}, so the result does not count"
+            )
 
 
-def cpu_of(server: int | None) -> float:
-    """Seconds of processor time that this process has used, and the main thread of the server with this pid."""
+def read_cpu_seconds(server: int | None) -> float:
+    """CPU seconds that this process has used, plus those of the main thread of the process with pid ``server``."""
     if server is None:
         return time.process_time()
     with open(f"/proc/{server}/schedstat") as file:

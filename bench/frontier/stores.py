@@ -1,7 +1,7 @@
-"""Uttu's frontiers as the sampling sees them.
+"""Uttu's frontiers as stores of the benchmark.
 
-Pages are leased from all lanes in turn and settled as done, without links or items. Lanes have no delay, or the pages
-of 2,000 hosts would soon have to wait; one page of a host is out at a time, as is usual.
+Pages are leased from all lanes in turn and settled as done, without links or items. Lanes have no delay, because pages
+of 2,000 hosts would soon have to wait. One page of a host is leased at a time, the default.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import uvloop
-from bench.frontier.sampling import cpu_of
+from bench.frontier.sampling import read_cpu_seconds
 from bench.frontier.urls import HOSTS, url_of
 from tests.harness.servers import RedisServer
 
@@ -27,7 +27,7 @@ _RULES = Rules(pace=Pace(0.0, 1))
 
 
 class UttuStore:
-    """See :class:`bench.frontier.sampling.Measured`."""
+    """See :class:`bench.frontier.sampling.Store`."""
 
     def __init__(
         self, frontier: Frontier, runner: asyncio.Runner, size: Callable[[], int], hosts: int, server: int | None = None
@@ -48,7 +48,7 @@ class UttuStore:
         return self._run(self._frontier.put(requests))
 
     def cpu(self) -> float:
-        return cpu_of(self._server)
+        return read_cpu_seconds(self._server)
 
     def work(self, count: int) -> int:
         return self._run(self._work(count))
@@ -62,7 +62,7 @@ class UttuStore:
 
 @contextlib.contextmanager
 def sqlite_store(hosts: int = HOSTS) -> Iterator[UttuStore]:
-    """Its size is the database's, when the log has been moved into it; the log has up to about 130 MB more."""
+    """Its size is that of the database without the write-ahead log, which has up to about 130 MB more."""
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         database = Database.open(Path(folder, "crawl.db"))
 
@@ -76,7 +76,7 @@ def sqlite_store(hosts: int = HOSTS) -> Iterator[UttuStore]:
 
 @contextlib.contextmanager
 def redis_store(server: RedisServer, hosts: int = HOSTS) -> Iterator[UttuStore]:
-    """Its size is all that the server has in use."""
+    """Its size is the memory that the server uses."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         catalog = runner.run(RedisCatalog.connect(server.url))
         frontier = runner.run(catalog.create("bench", _RULES)).frontier

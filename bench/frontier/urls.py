@@ -1,6 +1,6 @@
-"""The URLs of the measurements: cheap to make, as long as real ones, spread evenly over hosts.
+"""The URLs of the benchmark: cheap to make, as long as real ones, spread evenly over hosts.
 
-The peers' Python runs this too, so nothing of Uttu is imported.
+The peers' Python runs this too, so it imports nothing of Uttu.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The same crawl by Uttu, by a bare loop and by other crawlers, side by side: ``python -m bench.side_by_side``.
+"""The same crawl by Uttu, a bare loop and other crawlers, side by side: ``python -m bench.side_by_side``.
 
-See ``__main__.py`` for the rounds and ``contestants.py`` for who takes part; the crawls themselves are in ``jobs/``.
+``scenarios.py`` lists what is crawled and by whom, ``rounds.py`` runs it, and ``jobs/`` has the crawls themselves.
 """

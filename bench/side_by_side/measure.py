@@ -1,4 +1,4 @@
-"""What a command takes: time, CPU and memory, of its whole tree of processes."""
+"""Runs a command and measures time, CPU and memory of its whole process tree."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Final, NamedTuple
 
 import psutil
 
-_LOOK_AGAIN: Final = 0.25
+_POLL_SECONDS: Final = 0.25
 _MAXRSS_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 
 
-class Taken(NamedTuple):
-    """``seconds`` by the clock from start to end; ``cpu`` seconds, user and system, of all processes waited for.
+class Usage(NamedTuple):
+    """``seconds`` is wall time; ``cpu`` is the CPU seconds, user and system, of the process and its children.
 
-    ``peak`` is the most bytes that were resident at once, summed over the processes, as seen every quarter of a second.
+    ``peak`` is the largest resident memory in bytes, summed over the processes, sampled every ``_POLL_SECONDS``.
     """
 
     status: int
@@ -30,11 +30,11 @@ class Taken(NamedTuple):
     peak: int
 
 
-def measure(command: Sequence[str], folder: Path, environment: Mapping[str, str], limit: float) -> Taken:
-    """Run it in ``folder``, where ``log.txt`` takes what it prints; killed after ``limit`` seconds."""
+def measure(command: Sequence[str], folder: Path, environment: Mapping[str, str], limit: float) -> Usage:
+    """Run ``command`` in ``folder``, with its output in ``log.txt`` there. It is killed after ``limit`` seconds."""
     with (folder / "log.txt").open("wb") as log:
         began = time.monotonic()
-        # A session of its own, so that all it starts can be killed with it.
+        # A new session, so that the processes it starts can be killed with it.
         process = subprocess.Popen(
             command,
             cwd=folder,
@@ -46,23 +46,28 @@ def measure(command: Sequence[str], folder: Path, environment: Mapping[str, str]
         )
     killer = threading.Timer(limit, os.killpg, (process.pid, signal.SIGKILL))
     killer.start()
-    with _Memory(process.pid) as memory:
-        _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.monotonic() - began
+    try:
+        with _Memory(process.pid) as memory:
+            _, status, usage = os.wait4(process.pid, 0)
+            seconds = time.monotonic() - began
+    except BaseException:  # Ctrl-C does not reach another session
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    finally:
         killer.cancel()
     process.returncode = os.waitstatus_to_exitcode(status)
     cpu = usage.ru_utime + usage.ru_stime
-    return Taken(process.returncode, seconds, cpu, max(memory.peak, usage.ru_maxrss * _MAXRSS_UNIT))
+    return Usage(process.returncode, seconds, cpu, max(memory.peak, usage.ru_maxrss * _MAXRSS_UNIT))
 
 
-def cpu_of(pid: int) -> float:
-    """Seconds of CPU that a running process has used."""
+def read_cpu_seconds(pid: int) -> float:
+    """CPU seconds that a running process has used."""
     times = psutil.Process(pid).cpu_times()
     return times.user + times.system
 
 
 class _Memory:
-    """Looks at a tree of processes from a thread."""
+    """Samples the resident memory of a process tree, in a thread."""
 
     def __init__(self, pid: int) -> None:
         self.peak = 0
@@ -79,7 +84,7 @@ class _Memory:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._ended.wait(_LOOK_AGAIN):
+        while not self._ended.wait(_POLL_SECONDS):
             self.peak = max(self.peak, self._resident())
 
     def _resident(self) -> int:

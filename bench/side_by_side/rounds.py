@@ -1,4 +1,4 @@
-"""The rounds: everyone in turn, again and again, each time from nothing."""
+"""The rounds: every contestant in turn, several times, each time with an empty folder and an empty Redis."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from bench.side_by_side.contestants import Contestant
-from bench.side_by_side.machine import Theft
-from bench.side_by_side.measure import cpu_of, measure
-from bench.side_by_side.rows import problem
+from bench.side_by_side.machine import UseMeter
+from bench.side_by_side.measure import measure, read_cpu_seconds
+from bench.side_by_side.scenarios import Contestant
 from bench.side_by_side.site import Row, StaticSite
 from tests.harness.servers import RedisServer
 
@@ -20,10 +19,11 @@ _QUICK_SECONDS: Final = 30.0
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One crawl by one contestant. One that failed has a reason and no numbers: they would say nothing.
+    """One crawl by one contestant. A failed one has a reason and no numbers.
 
-    CPU is in microseconds a page: the crawler's own, and beside it what nginx and Redis spent on serving it.
-    ``stolen`` is the percentage of the machine's time that other machines had meanwhile.
+    CPU is in microseconds a page: of the crawler's processes, and separately of nginx and Redis. ``stolen`` and
+    ``other`` are percentages of all cores' time: CPU steal, and what all other processes of the machine used.
+    ``protocol`` is the one that nginx logged, such as ``HTTP/2.0 TLSv1.3``.
     """
 
     name: str
@@ -36,61 +36,84 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     redis_us: float = 0.0
     peak_mb: float = 0.0
     stolen: float = 0.0
+    other: float | None = None
+    protocol: str = ""
 
 
-def play(
+def run_rounds(
     contestants: Sequence[Contestant], site: StaticSite, *, rounds: int, patience: float, limit: float
 ) -> Iterator[Run]:
-    """Interleaved, so that a slow minute of the machine hits all alike.
+    """Run all contestants in turn, so that a slow minute of the machine affects all of them.
 
-    A crawl of seconds tells of a moment, one of minutes of all its moments. So after each that takes long, those that
-    are quick play once more.
+    A crawl of seconds measures a moment of the machine, a crawl of minutes an average. So the quick contestants run
+    once more after each slow one.
 
-    Who took longer than ``patience`` seconds, or failed, is not asked again; nobody gets more than ``limit``.
+    A contestant that took longer than ``patience`` seconds, or failed, does not run again. A crawl is killed after
+    ``limit`` seconds.
     """
     expected = site.rows()
-    playing = list(contestants)
+    left = list(contestants)
     for number in range(1, rounds + 1):
         quick: list[Contestant] = []
-        for contestant in tuple(playing):
-            run = _crawl(contestant, site, expected, number, limit)
+        for contestant in tuple(left):
+            run = _run(contestant, site, expected, number, limit)
             yield run
             if run.failure or run.seconds > patience:
-                playing.remove(contestant)
+                left.remove(contestant)
             if not run.failure and run.seconds < _QUICK_SECONDS:
                 quick.append(contestant)
             elif not run.failure:
-                yield from (_crawl(each, site, expected, number, limit) for each in quick)
+                yield from (_run(each, site, expected, number, limit) for each in quick)
 
 
-def _crawl(contestant: Contestant, site: StaticSite, expected: set[Row], number: int, limit: float) -> Run:
+def _run(contestant: Contestant, site: StaticSite, expected: set[Row], number: int, limit: float) -> Run:
     pages = len(expected)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="uttu-bench-")))
-        environment = {"START_URL": site.start}
+        environment = {"START_URL": site.start, "HTTP2": str(int(site.scenario.http2))}
         redis = stack.enter_context(RedisServer(appendonly=True, appendfsync="everysec")) if contestant.redis else None
         if redis:
             environment |= {"REDIS_URL": redis.url, "UTTU_FRONTIER": redis.url}
-        nginx_before, redis_before = cpu_of(site.pid), cpu_of(redis.pid) if redis else 0.0
-        theft = Theft()
-        taken = measure(contestant.command, folder, environment, limit)
-        stolen = theft.percent
-        nginx, redis_cpu = cpu_of(site.pid) - nginx_before, (cpu_of(redis.pid) if redis else 0.0) - redis_before
-        if taken.status != 0:
-            words = (folder / "log.txt").read_text(errors="replace").strip().splitlines()
-            failure = f"it ended with {taken.status}: {words[-1] if words else 'without a word'}"
+        protocols = site.count_protocols(0)
+        nginx_before, redis_before = read_cpu_seconds(site.pid), read_cpu_seconds(redis.pid) if redis else 0.0
+        meter = UseMeter()
+        usage = measure(contestant.command, folder, environment, limit)
+        machine = meter.read()
+        nginx = read_cpu_seconds(site.pid) - nginx_before
+        redis_cpu = (read_cpu_seconds(redis.pid) if redis else 0.0) - redis_before
+        if usage.status != 0:
+            lines = (folder / "log.txt").read_text(errors="replace").strip().splitlines()
+            failure = f"exit code {usage.status}: {lines[-1] if lines else 'no output'}"
         else:
-            failure = problem(folder / "out.jsonl", expected)
+            failure = find_problem(folder / "out.jsonl", expected)
     if failure:
         return Run(name=contestant.name, round=number, failure=failure)
+    protocols = site.count_protocols(protocols.total() + pages) - protocols
+    others = max(machine.busy - usage.cpu - nginx - redis_cpu, 0.0)
     return Run(
         name=contestant.name,
         round=number,
-        seconds=round(taken.seconds, 3),
-        pages_per_second=round(pages / taken.seconds, 1),
-        cpu_us=round(taken.cpu / pages * 1e6, 1),
+        seconds=round(usage.seconds, 3),
+        pages_per_second=round(pages / usage.seconds, 1),
+        cpu_us=round(usage.cpu / pages * 1e6, 1),
         nginx_us=round(nginx / pages * 1e6, 1),
         redis_us=round(redis_cpu / pages * 1e6, 1),
-        peak_mb=round(taken.peak / 1e6, 1),
-        stolen=stolen,
+        peak_mb=round(usage.peak / 1e6, 1),
+        stolen=machine.stolen,
+        other=round(others / (usage.seconds * machine.cores) * 100, 1),
+        protocol=", ".join(sorted(protocols)),
     )
+
+
+def find_problem(file: Path, expected: set[Row]) -> str:
+    """Why the rows in ``file`` are not exactly the expected ones; empty if they are."""
+    try:
+        found = [Row(**msgspec.json.decode(line)) for line in file.read_bytes().splitlines()]
+    except (OSError, TypeError, msgspec.DecodeError) as error:
+        return f"cannot read its rows: {error}"
+    different = set(found) ^ expected
+    if different:
+        return f"{len(different)} rows are missing or wrong, for example for {min(different).url}"
+    if len(found) != len(expected):
+        return f"{len(found) - len(expected)} rows too many: pages were visited twice"
+    return ""

@@ -1,4 +1,4 @@
-"""The job for crawlee, with its queue in memory; rows go straight into the file, past its dataset, which is quicker."""
+"""The job for crawlee, with its queue in memory. Rows are written to the file directly: its dataset is slower."""
 
 import json
 import logging

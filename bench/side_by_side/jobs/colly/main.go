@@ -1,4 +1,4 @@
-// The job for colly, a crawler in Go: asynchronous, its queue and its memory of visits in memory.
+// The job for colly, a crawler in Go: asynchronous, with its queue and its visited URLs in memory.
 package main
 
 import (
@@ -49,10 +49,10 @@ func main() {
 			log.Fatal(err)
 		}
 		links := e.ChildAttrs("a", "href")
-		asking.Lock() // or two that ask for the same page at once would both visit it
+		asking.Lock() // without it, two goroutines could visit the same page
 		defer asking.Unlock()
 		for _, link := range links {
-			_ = e.Request.Visit(link) // an error tells that it was visited
+			_ = e.Request.Visit(link) // the error says that it was visited before
 		}
 	})
 	c.OnError(func(r *colly.Response, err error) { log.Fatal(r.Request.URL, ": ", err) })
