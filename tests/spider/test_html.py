@@ -121,6 +121,41 @@ def seconds_of(source: str) -> float:
     return time.process_time() - began
 
 
+COMMENTS = {
+    "alike": '<div class="comment"><b class="author">A</b><p>Text</p></div>',
+    "alike, with several attributes": "<div><font color=red size='2'>A</font><i\nclass=icon>B</i ><p>Text</p></div>",
+}
+
+
+@pytest.mark.parametrize("kind", COMMENTS)
+def test_formatting_elements_that_are_alike_need_no_survey(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(html, "TagSurvey")
+    tree = html.parse((COMMENTS[kind] * 1500).encode())
+    assert len(tree.tags("div")) == 1500
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "<b a=%d>",
+        '<b a="%d">',
+        '<b a=">%d">',
+        "<b a='>%d'>",
+        '<b a=x" b=">%d">',
+        '<b a=">" b=%d>',
+        "<b/a=%d>",
+        "<b a=`>%d>",
+        "<b a='x'b=%d>",
+        "<b =>%d a%d>",
+    ],
+)
+def test_formatting_elements_that_differ_are_surveyed(tag: str) -> None:
+    source = "".join(tag.replace("%d", str(number)) for number in range(1000)) + "<p>x" * 1000
+    tree = html.parse(source.encode())
+    assert tree.root is not None
+    assert depth_and_size(tree.root)[1] < 200_000
+
+
 async def test_the_loop_goes_on_while_a_large_page_is_parsed() -> None:
     page = page_of(SHAPES["nested div"](html_rewriter.MAX_ELEMENTS))
     beats = 0
