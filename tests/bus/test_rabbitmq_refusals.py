@@ -13,8 +13,7 @@ from tests.fetch.certificates import Authority
 from tests.harness.servers import RabbitServer
 from tests.harness.servers.ports import Port
 
-from uttu.bus.base import Capability, Delivery, HeaderFilter, Message
-from uttu.bus.consumer import REASON_HEADER
+from uttu.bus.base import REASON_HEADER, Capability, Delivery, HeaderFilter, Message
 from uttu.bus.rabbitmq import RabbitBus
 from uttu.clients.amqp.address import parse_address
 from uttu.errors import BusError, BusRefused, BusUnavailable, ConfigError
@@ -231,7 +230,7 @@ async def test_what_kills_its_subscribers_does_not_take_others_along(
             return dying.is_set() or await is_buried()
 
         await eventually(is_over)
-        await subscriber._link.close()
+        await subscriber._connection.close()
         closing = asyncio.create_task(subscriber.close())
         await asyncio.sleep(0)
         dead.set()

@@ -14,8 +14,7 @@ from tests.bus.subscribers import child, handled, is_ready
 from tests.frontier.redis_crawls import LossyProxy
 from tests.harness.servers import RedisServer
 
-from uttu.bus.base import Capability
-from uttu.bus.consumer import REASON_HEADER
+from uttu.bus.base import REASON_HEADER, Capability
 from uttu.bus.redis import RedisBus
 from uttu.clients import ConnectionState
 from uttu.errors import BusError, BusRefused, BusUnavailable

@@ -10,7 +10,7 @@ import pytest
 import redis
 from redis._parsers import helpers
 
-from uttu.clients.errors import is_raised_in, summarize_error
+from uttu.clients import is_raised_in, summarize_error
 from uttu.clients.redis.errors import map_errors
 
 

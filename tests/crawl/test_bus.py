@@ -15,8 +15,7 @@ import pytest
 
 from tests.crawl.conftest import Project, wait_for
 from tests.harness.servers import RedisServer
-from uttu.bus.base import Bus
-from uttu.bus.consumer import REASON_HEADER
+from uttu.bus.base import REASON_HEADER, Bus
 from uttu.runtime.registry import open_bus
 from uttu.testing.contracts.broker import Inbox, eventually, message, subscribe_to
 from uttu.testing.site import Site, SiteProcess

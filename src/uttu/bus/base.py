@@ -32,7 +32,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from itertools import count
 from math import isfinite
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 from uuid import uuid4
 
 import msgspec
@@ -40,6 +40,9 @@ import msgspec
 from uttu.bus.topics import check_group, check_pattern, check_topic
 from uttu.clients import ConnectionListener
 from uttu.errors import Unsupported
+
+REASON_HEADER: Final = "uttu-reason"
+"""The header of a dead letter that contains the reason."""
 
 
 class Capability(StrEnum):

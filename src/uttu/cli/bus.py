@@ -19,8 +19,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from uttu.bus.base import Bus, Delivery, Group, SubscribeOptions, Subscription
-from uttu.bus.consumer import REASON_HEADER
+from uttu.bus.base import REASON_HEADER, Bus, Delivery, Group, SubscribeOptions, Subscription
 from uttu.cli.options import AsJson, BusUrl, GroupName, LoggedCommand, parse_pairs
 from uttu.cli.output import Screen, build_table, format_count, say
 from uttu.clients import ConnectionState

@@ -17,8 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from uttu import settings
-from uttu.bus.base import Bus, Delivery, Group, Message, check_message
-from uttu.bus.consumer import REASON_HEADER
+from uttu.bus.base import REASON_HEADER, Bus, Delivery, Group, Message, check_message
 from uttu.bus.topics import matches
 from uttu.errors import BusError, UsageError
 from uttu.operations import Report, format_count

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 import redis.asyncio.sentinel as aiosentinel
 import redis.exceptions as refused
 
-from uttu.clients.errors import is_raised_in, summarize_error
+from uttu.clients import is_raised_in, summarize_error
 
 OLDEST_VERSION: Final = (6, 2)
 REDIS_ERRORS: Final = (refused.RedisError, refused.RedisClusterException, OSError, asyncio.TimeoutError)

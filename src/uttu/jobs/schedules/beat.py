@@ -25,7 +25,7 @@ from celery import beat
 from celery.result import denied_join_result
 from kombu.exceptions import OperationalError
 
-from uttu.clients.errors import is_raised_in, summarize_error
+from uttu.clients import is_raised_in, summarize_error
 from uttu.errors import ConfigError, StoreError, UttuError
 from uttu.jobs.schedules.base import RunState, ScheduleBackend
 from uttu.jobs.schedules.catalog import find_unknown_tasks, lazy_arguments, open_app_store, read_fixed_schedules
