@@ -7,8 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uttu.errors import SpiderError, UttuError
-from uttu.jobs.crawl_task.fencing import SliceAction, SliceMark, decide_action, is_crawl_over
-from uttu.jobs.crawl_task.protocol import SliceEnd, SliceEvent, SliceRequest
+from uttu.jobs.crawl_task.protocol import (
+    SliceAction,
+    SliceEnd,
+    SliceEvent,
+    SliceMark,
+    SliceRequest,
+    decide_action,
+    is_crawl_over,
+)
 from uttu.jobs.crawl_task.task import SliceState, build_request
 from uttu.model.crawl import CrawlState
 
@@ -27,7 +34,7 @@ def test_arguments_of_a_call_are_written_out_as_the_command_line_has_them() -> N
 
 
 def facts(state: CrawlState = CrawlState.RUNNING, mark: SliceMark | None = None, **more: str) -> dict[str, str]:
-    return {"state": state, **(mark.note("j") if mark else {}), **more}
+    return {"state": state, **(mark.to_fact("j") if mark else {}), **more}
 
 
 def turn(known: dict[str, str] | None, number: int = 1, kind: str = "slice") -> SliceAction:
@@ -38,7 +45,7 @@ def test_the_first_begins() -> None:
     """Whatever crawl of that name is there: the command would decide what to do with it, too."""
     assert turn(None) is SliceAction.BEGIN
     assert turn(facts(CrawlState.FINISHED)) is SliceAction.BEGIN
-    assert turn(facts(CrawlState.RUNNING) | SliceMark(7).note("another")) is SliceAction.BEGIN
+    assert turn(facts(CrawlState.RUNNING) | SliceMark(7).to_fact("another")) is SliceAction.BEGIN
 
 
 def test_a_later_one_does_not_begin() -> None:
@@ -99,15 +106,15 @@ def test_who_joins_has_no_number() -> None:
 
 @given(st.integers(1, 10**6), st.floats(0, 4e9))
 def test_marks_come_back_as_they_were_noted(number: int, ended: float) -> None:
-    read = SliceMark.read(SliceMark(number, round(ended, 3)).note("j"), "j")
+    read = SliceMark.read(SliceMark(number, round(ended, 3)).to_fact("j"), "j")
     assert read == SliceMark(number, round(ended, 3))
 
 
 def test_errors_come_through() -> None:
-    word = SliceEvent.of_error(SpiderError("there is no spider file"))
+    word = SliceEvent.from_error(SpiderError("there is no spider file"))
     assert word.end is SliceEnd.FAILED
-    assert isinstance(word.exception(), SpiderError)
-    assert str(word.exception()) == "there is no spider file"
-    unknown = SliceEvent.of_error(ValueError("what")).exception()
+    assert isinstance(word.to_exception(), SpiderError)
+    assert str(word.to_exception()) == "there is no spider file"
+    unknown = SliceEvent.from_error(ValueError("what")).to_exception()
     assert type(unknown) is UttuError
     assert str(unknown) == "ValueError: what"

@@ -41,7 +41,7 @@ class Kept:
 @pytest.fixture
 def backend() -> Any:
     app = SimpleNamespace()
-    app.starts = StartedRecorder(app)
+    app.started = StartedRecorder(app)
     app.backend = delay_started(Kept)(app)
     return app.backend
 

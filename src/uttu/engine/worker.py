@@ -41,7 +41,7 @@ from uttu.engine.worker_processes import KIND as LOST
 from uttu.errors import RefusedData, StoreError
 from uttu.frontier.base import Frontier
 from uttu.model import Dead, Lease, Outcome, Retry
-from uttu.policy.concurrency import ConcurrencyController
+from uttu.policy.throttle import ConcurrencyController
 
 # The most leases per request to the frontier, and the most leases held until their lane is due.
 _BATCH = 256

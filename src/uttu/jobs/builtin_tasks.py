@@ -24,7 +24,6 @@ from celery import shared_task
 
 from uttu.errors import ConfigError, UttuError
 from uttu.jobs.confinement import Confinement
-from uttu.jobs.crawl_task import revocation
 from uttu.jobs.crawl_task import task as slices
 from uttu.jobs.crawl_task.protocol import SliceRequest
 from uttu.jobs.crawl_task.task import SliceState
@@ -184,4 +183,4 @@ def _uttu(task: Task, words: list[str], frontier: str = "", *, given: str = "", 
     raise UttuError(done.stderr.strip().removeprefix("uttu: ") or f"uttu {words[0]} ended with {done.returncode}")
 
 
-revocation.stop_crawls(CRAWL, slices.request_from_message)
+slices.stop_revoked_crawls(CRAWL)

@@ -1,8 +1,19 @@
-"""The messages between a task and the process of its slice, each one line of JSON.
+"""The messages between a task and the process of its slice, and the decision which of several copies works.
 
-The task begins with a :class:`SliceRequest`. Later it may send ``STOP_LINE`` (the job was revoked) or ``HAND_ON_LINE``
-(the time is up). When the task dies, even by kill -9, the pipe closes. The process sends :class:`SliceEvent` lines; the
-last one has an ``end``.
+Messages are lines of JSON. The task begins with a :class:`SliceRequest`. Later it may send ``STOP_LINE`` (the job was
+revoked) or ``HAND_ON_LINE`` (the time is up). When the task dies, even by kill -9, the pipe closes. The process sends
+:class:`SliceEvent` lines; the last one has an ``end``.
+
+A broker delivers a message again if it cannot know that it was processed. So any slice may come twice, and the copy may
+come while the first one runs, or days later. :func:`decide_action` keeps copies and late slices from doing work twice.
+The ledger of the crawl has a mark for each job that takes part: the number of its last slice, and when that slice
+ended.
+
+- A slice with a lower number than the mark is stale: a later one has begun, so it is dropped.
+- A slice with the same number continues the work, or takes part if another process leads. If the mark says that the
+  slice has just ended, its process is about to send the next slice or the result, so the copy waits. If nothing comes
+  within ``patience``, because that process was killed at this moment, the copy continues in its place.
+- A slice of a job without a mark is the first, and begins the crawl as the command would.
 """
 
 from __future__ import annotations
@@ -16,10 +27,13 @@ import msgspec
 from uttu import errors
 from uttu.engine.worker_processes import CrashedPage
 from uttu.errors import UttuError
+from uttu.model.crawl import CrawlState
 from uttu.runtime.spec import CrawlSpec
 
 STOP_LINE = "stop"
 HAND_ON_LINE = "hand on"
+REVOKED = "revoked"
+"""The reason of a crawl that was stopped because its job was revoked."""
 
 
 class SliceRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +61,7 @@ class SliceRequest(msgspec.Struct, frozen=True, kw_only=True):
     resume: bool = False
     took_down: tuple[CrashedPage, ...] = ()
 
-    def plan(self, *, first: bool) -> CrawlSpec:
+    def to_spec(self, *, first: bool) -> CrawlSpec:
         """Build the spec of the crawl. ``fresh`` and ``resume`` apply only to the ``first`` slice."""
         return CrawlSpec(
             file=Path(self.file),
@@ -87,17 +101,72 @@ class SliceEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""
 
     @classmethod
-    def of_error(cls, error: Exception) -> SliceEvent:
+    def from_error(cls, error: Exception) -> SliceEvent:
         """Return the last event of a process that failed with this error."""
-        known = isinstance(error, UttuError)
-        message = str(error) if known else f"{type(error).__name__}: {error}"
-        return cls(end=SliceEnd.FAILED, error=type(error).__name__ if known else UttuError.__name__, message=message)
+        is_expected = isinstance(error, UttuError)
+        message = str(error) if is_expected else f"{type(error).__name__}: {error}"
+        return cls(
+            end=SliceEnd.FAILED, error=type(error).__name__ if is_expected else UttuError.__name__, message=message
+        )
 
-    def exception(self) -> UttuError:
+    def to_exception(self) -> UttuError:
         """Return the error as an exception, in the process that reads the event."""
-        kind = getattr(errors, self.error, UttuError)
-        return kind(self.message) if issubclass(kind, UttuError) else UttuError(self.message)
+        error_class = getattr(errors, self.error, UttuError)
+        return error_class(self.message) if issubclass(error_class, UttuError) else UttuError(self.message)
 
 
-# The reason of a crawl that was stopped because its job was revoked.
-REVOKED = "revoked"
+class SliceAction(StrEnum):
+    """The action that a slice takes."""
+
+    BEGIN = "begin"
+    GO_ON = "go on"
+    CONCLUDE = "conclude"
+    """The crawl is over, and this job reports its result."""
+    WAIT = "wait"
+    DROP = "drop"
+    LOST = "lost"
+    """The crawl that the job began no longer exists."""
+
+
+class SliceMark(msgspec.Struct, frozen=True):
+    """The last slice of a job, and when it ended in seconds since 1970; 0 if it has not ended."""
+
+    number: int
+    ended: float = 0.0
+
+    @classmethod
+    def read(cls, facts: dict[str, str], job: str) -> SliceMark | None:
+        """Read the mark of a job from the facts of a ledger."""
+        number, _, ended = facts.get(fact_name(job), "").partition(" ")
+        return cls(int(number), float(ended or 0)) if number else None
+
+    def to_fact(self, job: str) -> dict[str, str]:
+        """Return the mark as a fact."""
+        return {fact_name(job): f"{self.number} {self.ended:.3f}" if self.ended else str(self.number)}
+
+
+def fact_name(job: str) -> str:
+    """Return the name of the fact with the mark of a job."""
+    return f"job {job}"
+
+
+def is_crawl_over(facts: dict[str, str]) -> bool:
+    """Whether a crawl has ended. If no process led it at that moment, its outputs are still to be written."""
+    state = facts.get("state", "")
+    return state == CrawlState.STOPPED or (bool(state) and CrawlState(state).ended and facts.get("unattended") != "yes")
+
+
+def decide_action(facts: dict[str, str] | None, request: SliceRequest, now: float, patience: float) -> SliceAction:
+    """Decide what a slice request means for a crawl with these facts; None: no crawl has that name.
+
+    :param patience: seconds after its end in which a slice may still send the next one.
+    """
+    mark = SliceMark.read(facts or {}, request.job)
+    if facts is None or mark is None:
+        return SliceAction.BEGIN if request.number == 1 and request.kind == "slice" else SliceAction.LOST
+    if request.kind == "slice":
+        if mark.number > request.number:
+            return SliceAction.DROP
+        if mark.number == request.number and now - mark.ended < patience:
+            return SliceAction.WAIT
+    return SliceAction.CONCLUDE if is_crawl_over(facts) else SliceAction.GO_ON

@@ -60,9 +60,8 @@ def open_app_store(app: Any) -> ScheduleBackend:
     if not url:
         broker = str(app.conf.broker_url).partition(";")[0]
         url = broker if broker.partition("://")[0] in _REDIS else _FILE
-        if hold := getattr(app, "_hold", None):
-            # The embedded server may not run yet.
-            hold()
+        if start_embedded := getattr(app, "start_embedded", None):
+            start_embedded()
     return open_schedule_store(
         url, settings.name if settings is not None else app.main or "uttu", getattr(app, "folder", Path())
     )

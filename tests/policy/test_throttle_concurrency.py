@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uttu.policy.concurrency import FLOOR, REST, STEP, WINDOW, ConcurrencyController
+from uttu.policy.throttle import FLOOR, REST, STEP, WINDOW, ConcurrencyController
 
 
 def window(controller: ConcurrencyController, *, failed: float = 0.0, busy: bool = True, lag: float = 0.0) -> int:
