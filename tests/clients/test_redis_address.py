@@ -16,7 +16,7 @@ from uttu.errors import ConfigError
         ("redis+cluster://[::1]:7000,b,10.0.0.1:7002", [("::1", 7000), ("b", 6379), ("10.0.0.1", 7002)]),
     ],
 )
-async def test_addresses_of_the_sixth_version_stand_in_brackets(url: str, hosts: list[tuple[str, int]]) -> None:
+async def test_ipv6_addresses_are_in_brackets(url: str, hosts: list[tuple[str, int]]) -> None:
     client, _ = make_clients(url)
     if url.startswith("redis+cluster"):
         nodes = client.nodes_manager.startup_nodes.values()  # type: ignore[union-attr]
@@ -62,7 +62,7 @@ def test_nonsense_is_refused_in_words(url: str, words: str) -> None:
     assert "secret" not in str(refusal.value)
 
 
-async def test_options_of_those_who_use_the_server() -> None:
+async def test_options_of_a_backend_are_skipped() -> None:
     url = "redis://me:a?bus=b@host:1/2?bus=news&client_name=c"
     client, _ = make_clients(url, ("bus",))
     assert parse_options(url) == [("bus", "news"), ("client_name", "c")]

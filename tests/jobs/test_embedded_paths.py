@@ -116,7 +116,7 @@ def test_celery_runs_on_it_in_any_folder(tmp_path: Path, stopping: list[Embedded
         assert worker.wait(30) == 0
 
 
-def test_what_others_left_behind_is_no_obstacle(tmp_path: Path, stopping: list[Embedded]) -> None:
+def test_leftovers_of_others_do_not_matter(tmp_path: Path, stopping: list[Embedded]) -> None:
     server = Embedded(tmp_path)
     stopping.append(server)
     server.place.make()
@@ -151,7 +151,7 @@ def test_data_outlives_a_change_of_program(
 
 def test_a_folder_that_can_not_be_written(tmp_path: Path) -> None:
     (tmp_path / ".uttu").touch()
-    with pytest.raises(StoreError, match=r"can't be kept in .*\.uttu/jobs: File exists") as caught:
+    with pytest.raises(StoreError, match=r"Cannot keep the embedded server in .*\.uttu/jobs: File exists") as caught:
         Embedded(tmp_path).hold()
     assert exit_code(caught.value) == 4
 
@@ -163,7 +163,7 @@ def test_no_program_anywhere(tmp_path: Path, only: Path) -> None:
     assert not Embedded(tmp_path).is_running
 
 
-def test_old_and_broken_programs_are_passed_over(only: Path) -> None:
+def test_old_and_broken_programs_are_skipped(only: Path) -> None:
     script(only / "redis-server", "echo 'Redis server v=6.2.16 sha=00000000:0'")
     with pytest.raises(ConfigError, match=r"; \S+redis-server is 6\.2: pip"):
         process.find_program()

@@ -128,7 +128,7 @@ def test_ports(tmp_path: Path) -> None:
             ({}, ["--port=x"], {}),
             ({}, ["--port=65536"], {}),
         ):
-            with pytest.raises(ConfigError, match="Flower can't listen"):
+            with pytest.raises(ConfigError, match="Flower cannot listen"):
                 build_arguments(table, given, environment, tmp_path)
         assert build_arguments({}, ["--unix_socket=s"], {}, tmp_path)
 

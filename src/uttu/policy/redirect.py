@@ -34,8 +34,8 @@ _OF_BODY: Final = frozenset(
     {"content-encoding", "content-language", "content-length", "content-location", "content-type", "transfer-encoding"}
 )
 # The most bytes of cookies that a chain of redirects carries, besides the spider's own; the oldest are dropped first.
-_MOST_CARRIED_BYTES: Final = 16 * 1024
-_MOST_AT_ONCE: Final = 100
+_MAX_CARRIED_BYTES: Final = 16 * 1024
+_MAX_SET_COOKIES: Final = 100
 
 
 def redirect_request(
@@ -62,8 +62,8 @@ def redirect_request(
     now = time.time() if now is None else now
     carried = _collect_cookies(request, set_cookies, now) if set_cookies or request.cookies or request.carried else ()
     via = (*request.via, request.url)
-    came_by = {fingerprint(url, method, body) for url in via}
-    salt = f"redirect {len(via)}" if fingerprint(target, method, body) in came_by else ""
+    visited = {fingerprint(url, method, body) for url in via}
+    salt = f"redirect {len(via)}" if fingerprint(target, method, body) in visited else ""
     return Request.from_canonical(
         url=target,
         handler=request.handler,
@@ -121,7 +121,7 @@ def _collect_cookies(request: Request, set_cookies: Sequence[str], now: float) -
     }
     cookies = {cookie.key: each for each in request.carried if not each.is_own and (cookie := _parse_carried(each))}
     url, place = request.url.partition("?")[0], CookieTarget.of(request.url)
-    for text in map(to_wire, set_cookies[:_MOST_AT_ONCE]):
+    for text in map(to_wire, set_cookies[:_MAX_SET_COOKIES]):
         cookie = parse_set_cookie(text, place, now)
         if cookie is None:
             continue
@@ -130,7 +130,7 @@ def _collect_cookies(request: Request, set_cookies: Sequence[str], now: float) -
             # The spider's cookie has no path, so this header deletes it.
             del own[cookie.name]
         cookies[cookie.key] = SetCookie(url, text, now)
-    kept, room = [], _MOST_CARRIED_BYTES
+    kept, room = [], _MAX_CARRIED_BYTES
     for each in reversed(cookies.values()):
         room -= len(each.url) + len(each.text)
         if room < 0:

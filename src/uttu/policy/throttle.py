@@ -45,7 +45,7 @@ class ConcurrencyController:
         self._ceiling = max(ceiling, 1)
         self._floor = min(floor, self._ceiling)
         self.limit = min(max(start, self._floor), self._ceiling)
-        self._fast = True
+        self._fast = True  # double the limit instead of adding STEP, until the first decrease
         self._rest = 0
         self._lag = 0.0
         self._begin()
