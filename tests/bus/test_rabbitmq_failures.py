@@ -136,7 +136,7 @@ async def test_hanging_broker_confirms_nothing(server: RabbitServer, word: str) 
     await bus.publish([message(word, "before")])
     server.pause()
     try:
-        with pytest.raises(BusUnavailable, match="1 of 1 messages are not confirmed"):
+        with pytest.raises(BusUnavailable, match="1 of 1 messages were not confirmed"):
             await bus.publish([message(word, "while")])
         with pytest.raises(BusUnavailable, match="within 1 s"):
             await bus.peek(word)

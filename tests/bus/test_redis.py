@@ -150,7 +150,7 @@ async def test_closed_subscribers_are_not_counted(redis_url: str) -> None:
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("colour=blue", "no option 'colour'; there are bus, client_name"),
+        ("colour=blue", "unknown option 'colour'; the options are bus, client_name"),
         ("bus=a/b", "'bus'"),
         ("timeout=soon", "'timeout'"),
         ("takeover=0", "'takeover'.*from 1"),

@@ -163,7 +163,7 @@ def test_what_is_in_uttu_toml_is_changed_there(schedule: Schedule) -> None:
         (["--task", "work.add", "--every", "5", "--crontab", "@daily"], 3, "Schedule 'n': Give one of every"),
         (["--task", "work.add", "--crontab", "7 o'clock"], 3, "Schedule 'n': Malformed crontab \"7 o'clock\""),
         (["--task", "work.add", "--crontab", "@daily", "--timezone", "Mars"], 3, "There is no time zone 'Mars'"),
-        (["--task", "work.add", "--solar", "sunrise"], 3, "solar needs the place"),
+        (["--task", "work.add", "--solar", "sunrise"], 3, "solar needs latitude and longitude"),
         (["--task", "work.add", "--every", "5", "--overlap", "never"], 3, "'never'"),
         (["--task", "work.ad", "--every", "5"], 3, "there is no task 'work.ad'; did you mean 'work.add'?"),
         (["--every", "5"], 2, "give either --task TASK or --crawl FILE"),

@@ -71,7 +71,7 @@ def test_the_packages_are_not_installed(tmp_path: Path, words: list[str]) -> Non
         ("redis", ["jobs", "status"], {}, "uttu["),
         ("redis", ["schedule", "ls"], {}, "uttu["),
         ("sqlalchemy", ["jobs", "result", "x"], {"UTTU_JOBS_BACKEND": "db+sqlite:///x.db"}, "uttu[jobs]"),
-        ("nothing", ["jobs", "result", "x"], {"UTTU_JOBS_BACKEND": "foo://x"}, "jobs.backend: foo://x"),
+        ("nothing", ["jobs", "result", "x"], {"UTTU_JOBS_BACKEND": "foo://x"}, "jobs.backend: Cannot use foo://x"),
         ("aiormq", ["crawl", "s.py", "-o", "amqp://h?topic=t"], {}, "uttu[rabbitmq]"),
         ("confluent_kafka", ["crawl", "s.py", "-o", "kafka://h?topic=t"], {}, "uttu[kafka]"),
         ("redis", ["crawl", "s.py", "-o", "redis://h?topic=t"], {}, "uttu[redis]"),

@@ -58,7 +58,7 @@ def test_spiders_settings_leave_the_table_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("jobs = 7", "jobs is a table"),
+        ("jobs = 7", "jobs must be a table"),
         ("[jobs]\nqueu = 'x'", "did you mean 'queue'"),
         ("[jobs]\nresult_seconds = 'long'", "result_seconds"),
         ("[jobs]\nbroker = 'kafka://h'", "kafka://h is not a broker for jobs"),

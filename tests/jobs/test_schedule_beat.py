@@ -62,7 +62,7 @@ def test_suspended_leader_sees_that_another_leads(beats: Beats, caplog: pytest.L
     first.store.resign(first._owner)  # as if its time had run out
     assert leads(second)
     assert not leads(first)
-    assert "another beat leads now" in caplog.text
+    assert "Another beat leads now" in caplog.text
 
 
 def test_unavailable_store_is_waited_for(tmp_path: Path, beats: Beats, caplog: pytest.LogCaptureFixture) -> None:
@@ -74,9 +74,9 @@ def test_unavailable_store_is_waited_for(tmp_path: Path, beats: Beats, caplog: p
         server.kill()
         assert [beat.tick() for _ in range(3)] == [1.0] * 3
         server.restart()
-        wait_until(lambda: leads(beat) and "schedules go on" in caplog.text)
+        wait_until(lambda: leads(beat) and "Schedules continue" in caplog.text)
         assert beat.store.entries()[0].state.next == next_due
-    waits = [record.message for record in caplog.records if record.message.startswith("schedules wait: ")]
+    waits = [record.message for record in caplog.records if record.message.startswith("Schedules wait: ")]
     assert len(set(waits)) == len(waits)
 
 

@@ -142,5 +142,5 @@ def test_celery_s_own_ways_are_read() -> None:
         "named": (Cron("30 7 * * *", "Europe/Berlin"), (1,), {"queue": "q"}),
         "added": (Every(10.0), (2,), {"expires": 10}),
     }
-    assert [text.partition(":")[0] for text in wrong] == ["schedule 'wrong'"]
+    assert [text.partition(":")[0] for text in wrong] == ["Schedule 'wrong'"]
     app.close()

@@ -162,7 +162,7 @@ def test_a_line_can_be_written_in_several_ways(line: str, same: str) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("* * * *", "it has 4 fields and not five"),
+        ("* * * *", "it has 4 fields instead of five"),
         ("", "it has 0 fields"),
         ("60 * * * *", "'60' is not a valid minute; write 0 to 59"),
         ("* 24 * * *", "'24' is not a valid hour"),
@@ -253,11 +253,11 @@ def test_the_sun_comes_once_a_day(event: str) -> None:
 @pytest.mark.parametrize(
     ("made", "says"),
     [
-        (lambda: Solar("moonrise", 0.0, 0.0), "no solar event 'moonrise'; there are dawn_astronomical"),
-        (lambda: Solar("sunrise", 90.0, 0.0), "latitude is between"),
-        (lambda: Every(0.0), "give seconds"),
-        (lambda: Every(float("nan")), "give seconds"),
-        (lambda: Every(-5.0), "give seconds"),
+        (lambda: Solar("moonrise", 0.0, 0.0), "no solar event 'moonrise'. The events are dawn_astronomical"),
+        (lambda: Solar("sunrise", 90.0, 0.0), "latitude must be between"),
+        (lambda: Every(0.0), "is out of range. Give seconds"),
+        (lambda: Every(float("nan")), "is out of range. Give seconds"),
+        (lambda: Every(-5.0), "is out of range. Give seconds"),
     ],
 )
 def test_impossible_arguments_are_refused(made: Callable[[], Trigger], says: str) -> None:

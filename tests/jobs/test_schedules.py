@@ -39,7 +39,7 @@ def shop(workshops: MakeWorkshop, broker: str) -> Workshop:
     with (made.folder / "tasks.py").open("a") as file:
         file.write(IN_CODE)
     made.worker("-c", "3")
-    made.start("jobs", "beat", "-l", "INFO", "--pidfile", "", until="this beat leads")
+    made.start("jobs", "beat", "-l", "INFO", "--pidfile", "", until="This beat leads")
     return made
 
 

@@ -90,7 +90,7 @@ def test_keys_that_hold_data_are_refused(tmp_path: Path) -> None:
 def test_invalid_json_is_reported_with_its_id(tmp_path: Path) -> None:
     sink = Csv(tmp_path / "out.csv")
     sink.open(b"")
-    with pytest.raises(SinkError, match="item abc-0 "):
+    with pytest.raises(SinkError, match="Item abc-0 "):
         sink.write([StoredItem(1, "abc-0", b"{nonsense")])
     sink.close(finished=False)
 

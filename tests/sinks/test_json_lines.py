@@ -93,7 +93,7 @@ def test_failed_write_is_reported_and_undone(tmp_path: Path, monkeypatch: pytest
     message = str(caught.value)
     assert str(path) in message
     assert "No space left on device" in message
-    assert "free some space" in message
+    assert "Free some space" in message
     assert "no item is lost" in message
     assert path.read_bytes() == b'{"a":1}\n'
 

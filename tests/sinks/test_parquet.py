@@ -141,7 +141,7 @@ def test_truncated_spool_is_reported(tmp_path: Path) -> None:
     sink.open(b"")
     sink.write(items({"a": 1}))
     spool(path).write_bytes(b"")
-    with pytest.raises(SinkError, match="was changed by someone else"):
+    with pytest.raises(SinkError, match="was changed by another process"):
         sink.close(finished=True)
 
 

@@ -40,7 +40,7 @@ def test_closed_reader_is_reported_in_one_line() -> None:
         assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
-        assert process.stderr.read().decode() == "the reader of standard output went away\n"
+        assert process.stderr.read().decode() == "Cannot write to standard output: its reader has closed it\n"
     assert process.returncode == 1
 
 
