@@ -78,10 +78,10 @@ async def rename_keys(client: RedisClient) -> RenamedKeys:
     async for keys in _scan(client):
         for key in keys:
             await _check_idle(client, key)
-            if found := _ENTRIES.fullmatch(key):
-                apps.add(found["name"])
-            elif found := _GROUPS.fullmatch(key):
-                buses.add(found["name"])
+            if match := _ENTRIES.fullmatch(key):
+                apps.add(match["name"])
+            elif match := _GROUPS.fullmatch(key):
+                buses.add(match["name"])
     for crawl in crawls:
         old, new = f"weft:{{{crawl}}}", f"uttu:{{{crawl}}}"
         if await execute_at(client, old, "EXISTS", old) and await execute_at(client, new, "EXISTS", new):
@@ -111,21 +111,21 @@ async def _scan(client: RedisClient) -> AsyncIterator[list[str]]:
 
 async def _check_idle(client: RedisClient, key: str) -> None:
     """:raises StoreError: this key shows that a process of Weft is alive."""
-    if found := _SUPERVISOR.fullmatch(key):
-        raise StoreError(f"The crawl {found['name']!r} is running on Weft. Stop it first, and wait 15 seconds")
-    if found := _LEADER.fullmatch(key):
-        raise StoreError(f"A beat of Weft sends the schedules of app {found['name']!r}. Stop it first")
-    if found := _LISTENING.fullmatch(key):
-        raise StoreError(f"The bus {found['name']!r} has subscribers on Weft. Stop them first, and wait 15 seconds")
-    if found := _WORKERS.fullmatch(key):
+    if match := _SUPERVISOR.fullmatch(key):
+        raise StoreError(f"The crawl {match['name']!r} is running on Weft. Stop it first, and wait 15 seconds")
+    if match := _LEADER.fullmatch(key):
+        raise StoreError(f"A beat of Weft sends the schedules of app {match['name']!r}. Stop it first")
+    if match := _LISTENING.fullmatch(key):
+        raise StoreError(f"The bus {match['name']!r} has subscribers on Weft. Stop them first, and wait 15 seconds")
+    if match := _WORKERS.fullmatch(key):
         reports = await execute_at(client, key, "HVALS", _encode(key))
         latest = max((float(each.partition(b" ")[0]) for each in reports), default=0.0)
         if await _now(client, key) - latest < _ALIVE_SECONDS:
-            raise StoreError(f"The crawl {found['name']!r} has workers on Weft. Stop them first, and wait 15 seconds")
-    if found := _BEATS.fullmatch(key):
+            raise StoreError(f"The crawl {match['name']!r} has workers on Weft. Stop them first, and wait 15 seconds")
+    if match := _BEATS.fullmatch(key):
         beats = await execute_at(client, key, "ZRANGE", _encode(key), "-1", "-1", "WITHSCORES")
         if beats and await _now(client, key) - float(_last(beats)) / 1000 < _ALIVE_SECONDS:
-            raise StoreError(f"The bus {found['name']!r} has subscribers on Weft. Stop them first, and wait 15 seconds")
+            raise StoreError(f"The bus {match['name']!r} has subscribers on Weft. Stop them first, and wait 15 seconds")
 
 
 def _last(answer: list[Any]) -> Any:
@@ -143,15 +143,17 @@ async def _rename(client: RedisClient, keys: Iterable[str]) -> int:
     renamed = 0
     pairs = [(key, new) for key in keys if (new := former.rename_key(key))]
     for _, group in itertools.groupby(sorted(pairs, key=_slot_of), key=_slot_of):
-        found = list(group)
-        if isinstance(client, aiocluster.RedisCluster) and _tag_of(found[0][0]) != _tag_of(found[0][1]):
-            for old, new in found:
+        same_slot = list(group)
+        if isinstance(client, aiocluster.RedisCluster) and _tag_of(same_slot[0][0]) != _tag_of(same_slot[0][1]):
+            for old, new in same_slot:
                 renamed += await _copy(client, old, new)
             continue
-        words = [_encode(key) for pair in found for key in pair]
-        count, taken = await execute_at(client, found[0][0], "EVAL", _RENAME, len(words), *words)
-        if taken:
-            raise StoreError(f"The key {taken.decode(errors='replace')} exists. Remove it, or {found[0][0]}, first")
+        arguments = [_encode(key) for pair in same_slot for key in pair]
+        count, existing = await execute_at(client, same_slot[0][0], "EVAL", _RENAME, len(arguments), *arguments)
+        if existing:
+            raise StoreError(
+                f"The key {existing.decode(errors='replace')} exists. Remove it, or {same_slot[0][0]}, first"
+            )
         renamed += int(count)
     return renamed
 

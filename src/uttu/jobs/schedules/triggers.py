@@ -59,9 +59,9 @@ def next_solar_time(event: str, latitude: float, longitude: float, last: datetim
     """
     noon = last.astimezone(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
     for number in range(-2, _SOLAR_DAYS_AHEAD):
-        found = _solar_time_on(event, latitude, longitude, noon + timedelta(days=number))
-        if found is not None and found > last:
-            return found
+        moment = _solar_time_on(event, latitude, longitude, noon + timedelta(days=number))
+        if moment is not None and moment > last:
+            return moment
     raise ConfigError(f"There is no {event} at latitude {latitude:g}, longitude {longitude:g}")
 
 
@@ -216,21 +216,21 @@ def _parse_field(kind: _CronField, text: str) -> frozenset[int]:
 
 
 def _parse_part(kind: _CronField, text: str) -> list[int]:
-    found = _PART.fullmatch(text)
-    if found is None:
+    match = _PART.fullmatch(text)
+    if match is None:
         raise ValueError(f"{text!r} is not a valid {kind.name}")
-    step = int(found["step"] or 1)
-    if found["step"] and (step == 0 or (not found["all"] and not found["last"])):
+    step = int(match["step"] or 1)
+    if match["step"] and (step == 0 or (not match["all"] and not match["last"])):
         raise ValueError(f"the step in {text!r} must be 1 or more, and follow a range or *")
     everything = list(range(kind.lowest, kind.highest + 1))
-    if found["all"]:
+    if match["all"]:
         return everything[::step]
-    first = kind.number(found["first"])
-    if not found["last"]:
+    first = kind.number(match["first"])
+    if not match["last"]:
         return [first]
-    if kind.names is _WEEKDAYS and found["last"] == "7":
+    if kind.names is _WEEKDAYS and match["last"] == "7":
         return [number % 7 for number in range(first, 8)][::step]
-    return _between(everything, first, kind.number(found["last"]))[::step]
+    return _between(everything, first, kind.number(match["last"]))[::step]
 
 
 def _between(everything: list[int], first: int, last: int) -> list[int]:
@@ -288,11 +288,11 @@ def _times_by_wall_clock(fields: CronTimes, zone: tzinfo, last: datetime) -> Ite
 
 def _instant(wall: datetime, zone: tzinfo) -> datetime:
     """Return when the wall clock first shows this time; if it is skipped, when the gap ends."""
-    found = wall.replace(tzinfo=zone).astimezone(UTC)
-    if found.astimezone(zone).replace(tzinfo=None) == wall:
-        return found
+    instant = wall.replace(tzinfo=zone).astimezone(UTC)
+    if instant.astimezone(zone).replace(tzinfo=None) == wall:
+        return instant
     after = wall.replace(tzinfo=zone, fold=1).utcoffset()
-    low, high = wall.replace(tzinfo=zone, fold=1).astimezone(UTC), found
+    low, high = wall.replace(tzinfo=zone, fold=1).astimezone(UTC), instant
     while high - low > timedelta(seconds=1):
         middle = low + (high - low) // 2
         low, high = (low, middle) if middle.astimezone(zone).utcoffset() == after else (middle, high)
@@ -380,9 +380,9 @@ def latest_time(when: Trigger, first: datetime, now: datetime) -> datetime:
     for days in (1 / 24, 1, 31, 366, 366 * 8):
         start = now - timedelta(days=days)
         if start > first:
-            found = list(times_between(when, next_time(when, start), now))
-            if found:
-                return found[-1]
+            times = list(times_between(when, next_time(when, start), now))
+            if times:
+                return times[-1]
     return list(times_between(when, first, now))[-1]
 
 
