@@ -121,7 +121,7 @@ async def test_unavailable_broker_is_given_up(server: RabbitServer, word: str) -
     server.kill()
     try:
         async with asyncio.timeout(PATIENCE):
-            with pytest.raises(BusUnavailable, match=f"after 2 tries.*{server.port}"):
+            with pytest.raises(BusUnavailable, match=f"after 2 attempts to reconnect.*{server.port}"):
                 await subscription.wait()
         with pytest.raises(BusUnavailable, match=str(server.port)):
             await bus.publish([message(word)])

@@ -84,7 +84,7 @@ async def test_message_that_kills_subscribers_becomes_a_dead_letter(buses: Buses
     await eventually(is_dead)
     (dead,) = await bus.peek("g", dead=True)
     assert (dead.payload, dead.attempt) == (b"poison", 2)
-    assert "its subscriber was lost" in dead.headers[REASON_HEADER]
+    assert "its subscriber died during the last attempt" in dead.headers[REASON_HEADER]
     (state,) = await bus.groups("g")
     assert (state.lag, state.subscribers) == (0, 1)
     assert not inbox.begun
@@ -228,7 +228,7 @@ async def test_logins_that_are_refused() -> None:
         with pytest.raises(BusRefused, match="Check the user and the password") as refusal:
             await RedisBus.connect(f"redis://:wr0ng@127.0.0.1:{server.port}/0")
         assert "wr0ng" not in str(refusal.value)
-        with pytest.raises(BusRefused, match="wants a password"):
+        with pytest.raises(BusRefused, match="needs a password"):
             await RedisBus.connect(f"redis://127.0.0.1:{server.port}/0")
         server.ask("ACL", "SETUSER", "guest", "on", ">pw", "~uttu:*", "+info", "+ping")
         with pytest.raises(BusRefused, match="The user needs INFO, EVAL"):
@@ -238,7 +238,7 @@ async def test_logins_that_are_refused() -> None:
             bus = await buses.connect()
             await bus.subscribe(subscribe_to("a", group="g"), Inbox())
             await bus.publish([message("a")])
-            with pytest.raises(BusRefused, match="needs channels"):
+            with pytest.raises(BusRefused, match="needs access to channels"):
                 await bus.subscribe(subscribe_to("a"), Inbox())
 
 
@@ -247,7 +247,7 @@ async def test_messages_that_are_too_large() -> None:
         async with buses_at(server.url) as buses:
             bus, inbox = await buses.connect(), Inbox()
             await bus.subscribe(subscribe_to("a", group="g"), inbox)
-            with pytest.raises(BusRefused, match="1048576 at most"):
+            with pytest.raises(BusRefused, match="accepts at most 1048576"):
                 await bus.publish([message("a", "x" * 1_100_000)])
             await bus.publish([message("a", "x" * 1_000_000) for _ in range(10)])
             await inbox.count(10)
@@ -265,7 +265,7 @@ async def test_server_out_of_memory_refuses_publish(functions: bool) -> None:
             await bus.publish([message("a", str(number)) for number in range(20)])
             await inbox.until(lambda box: bool(box.begun))
             server.ask("CONFIG", "SET", "maxmemory", "1")
-            with pytest.raises(BusRefused, match="memory is full"):
+            with pytest.raises(BusRefused, match="Redis is out of memory"):
                 await bus.publish([message("a", "too much")])
             inbox.open.set()
             await inbox.count(20)
