@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sqlite3
 import subprocess
 import sys
@@ -168,3 +169,25 @@ def test_many_processes_open_a_new_file_at_once(tmp_path: Path) -> None:
         process.stdin.write("\n")
         process.stdin.flush()
     assert sorted(process.communicate()[0].strip() for process in running) == ["1", "None", "None", "None"]
+
+
+class BusyConnection(sqlite3.Connection):
+    """Fails twice as SQLite does while another process changes a new file to the write-ahead log."""
+
+    failures = 2
+
+    def executescript(self, sql_script: str, /) -> sqlite3.Cursor:
+        if self.failures:
+            self.failures -= 1
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+            raise error
+        return super().executescript(sql_script)
+
+
+def test_store_waits_while_another_process_sets_up_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", functools.partial(connect, factory=BusyConnection))
+    store = SqliteScheduleStore(tmp_path / "s.db")
+    assert store.lead("a", LONG) == 1
+    store.close()

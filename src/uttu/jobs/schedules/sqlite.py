@@ -41,6 +41,7 @@ CREATE INDEX IF NOT EXISTS mark_keep ON mark (keep);
 CREATE TABLE IF NOT EXISTS alone (entry TEXT PRIMARY KEY, fire TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
 """
 _BUSY_SECONDS: Final = 10.0
+_RETRY_SECONDS: Final = 0.01
 _CLOCK_TOLERANCE_SECONDS: Final = 1.0
 # How long a mark is kept after its last renewal: long enough for any broker to deliver the task again.
 _KEEP_SECONDS: Final = 86_400.0
@@ -191,9 +192,27 @@ class SqliteScheduleStore:
             connection = sqlite3.connect(
                 self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
-            connection.executescript(f"PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; {_SCHEMA}")
+            _set_up(connection)
             self._connection, self._process = connection, os.getpid()
         return self._connection
+
+
+def _set_up(connection: sqlite3.Connection) -> None:
+    """Choose the write-ahead log, and create the tables.
+
+    If several processes open a new file at once, SQLite fails at once instead of waiting for the lock while one of them
+    changes to the write-ahead log. So it is tried again for ``_BUSY_SECONDS``.
+    """
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            connection.executescript(f"PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; {_SCHEMA}")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                connection.close()
+                raise
+        time.sleep(_RETRY_SECONDS)
 
 
 def _encode(value: Any) -> str:
