@@ -49,7 +49,7 @@ async def connect(kind: type[RabbitBus | KafkaBus], answer: bytes, form: str) ->
 
 
 @pytest.mark.parametrize(("kind", "form"), [(RabbitBus, "amqp://guest:guest@{}/"), (KafkaBus, "kafka://{}?timeout=2")])
-async def test_a_broker_that_can_not_be_used_is_refused_in_words(kind: type[RabbitBus | KafkaBus], form: str) -> None:
+async def test_unsuitable_broker_is_refused(kind: type[RabbitBus | KafkaBus], form: str) -> None:
     ends = await asyncio.gather(*(connect(kind, answer, form) for answer in ANSWERS.values()))
     found = dict(zip(ANSWERS, ends, strict=True))
     assert {answer: end for answer, end in found.items() if not isinstance(end, BusError)} == {}

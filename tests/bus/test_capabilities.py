@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "bus.md"
 BEGIN, END = "<!-- made by tests/bus/test_capabilities.py -->\n", "<!-- end -->\n"
 
 
-async def test_the_table_shows_what_the_brokers_say(rabbitmq_url: str, kafka_url: str) -> None:
+async def test_documented_capabilities_are_those_of_the_brokers(rabbitmq_url: str, kafka_url: str) -> None:
     with RedisServer("redis", appendonly=True) as redis:
         brokers = {
             "Redis, Valkey": redis.url,

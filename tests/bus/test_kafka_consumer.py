@@ -1,5 +1,5 @@
-"""How much of what was handled can be without Kafka's word: never more than four times the prefetch, and nothing of
-what is left to others in order."""
+"""Commits of a group's reader: at most four times the prefetch is handled without a confirmed commit, and a reader that
+leaves in order commits everything that is done."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uttu.bus.base import SubscribeOptions
-from uttu.bus.kafka.consumer import GroupReader
-from uttu.bus.kafka.partition import PartitionBatch, PartitionState
+from uttu.bus.kafka.assignment import GroupReader
+from uttu.bus.kafka.partition import AssignedPartition, PartitionBatch, PartitionProgress
 from uttu.clients.kafka import parse_address
 
-SHARED_OUT = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
+REBALANCING = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
 
-STEPS = ["fetch", "wait", "handle", "answer", "share out", "share out no more"]
+STEPS = ["fetch", "wait", "handle", "answer", "rebalance", "end of the rebalance"]
 
 
 class Kafka:
-    """One partition without an end. A commit that is not waited for is answered when the test says so.
+    """A driver with one endless partition. An asynchronous commit is answered when the test says so.
 
-    While the group is shared out anew, commits are refused."""
+    During a rebalance, commits are refused."""
 
     def __init__(self) -> None:
         self.next = 0
         self.committed = 0
-        self.is_shared_out = False
+        self.is_rebalancing = False
         self.asked: list[list[TopicPartition]] = []
         self.answers: list[tuple[KafkaError | None, list[TopicPartition]]] = []
         self.on_commit: Any = None
@@ -48,14 +48,14 @@ class Kafka:
         self.asked.append(offsets)
         while self.asked and not asynchronous:
             self.answer()
-        if self.is_shared_out and not asynchronous:
-            raise KafkaException(SHARED_OUT)
+        if self.is_rebalancing and not asynchronous:
+            raise KafkaException(REBALANCING)
         return offsets
 
     def answer(self) -> None:
-        """The first that was asked for."""
-        if self.asked and self.is_shared_out:
-            self.answers.append((SHARED_OUT, self.asked.pop(0)))
+        """Answer the oldest commit."""
+        if self.asked and self.is_rebalancing:
+            self.answers.append((REBALANCING, self.asked.pop(0)))
         elif self.asked:
             self.committed = self.asked[0][0].offset
             self.answers.append((None, self.asked.pop(0)))
@@ -86,86 +86,95 @@ class Raw:
     key = value = headers
 
 
-class Taker:
+class Listener:
+    """Holds the messages that the reader reports, and acknowledges them."""
+
     def __init__(self) -> None:
         self.held: list[int] = []
-        self.lane: PartitionState
+        self.progress = PartitionProgress()
+        self.partition: AssignedPartition
+        self.reader: GroupReader
 
-    def assigned(self, lanes: Sequence[PartitionState]) -> None:
-        (self.lane,) = lanes
+    def on_assigned(self, partitions: Sequence[AssignedPartition]) -> None:
+        (self.partition,) = partitions
 
-    def arrived(self, runs: Sequence[PartitionBatch]) -> None:
-        for run in runs:
-            self.lane.arrive(run.offsets, run.seen)
-            self.held += run.offsets
+    def on_messages(self, batches: Sequence[PartitionBatch]) -> None:
+        for batch in batches:
+            self.progress.add(batch.offsets, batch.read_to)
+            self.held += batch.offsets
+
+    def acknowledge(self, count: int) -> None:
+        done, self.held = self.held[:count], self.held[count:]
+        freed = self.progress.acknowledge(done)
+        self.reader.mailbox.report_progress(freed, {self.partition: self.progress.position})
 
 
 @contextmanager
-def membership(prefetch: int) -> Iterator[tuple[GroupReader, Kafka, Taker]]:
-    """One that hears the news at once, and has the partition."""
-    kafka, taker = Kafka(), Taker()
+def group_reader(prefetch: int) -> Iterator[tuple[GroupReader, Kafka, Listener]]:
+    """A reader that has the partition, and reports events at once."""
+    kafka, listener = Kafka(), Listener()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("uttu.bus.kafka.reader._IDLE_SECONDS", 0)
-        patch.setattr("uttu.bus.kafka.consumer._COMMIT_AGAIN", 0)
-        patch.setattr(GroupReader, "tell", lambda self, what, *values: what(*values))
+        patch.setattr("uttu.bus.kafka.assignment._COMMIT_RETRY_SECONDS", 0)
+        patch.setattr(GroupReader, "post", lambda self, event, *values: event(*values))
         options = SubscribeOptions(topics=("t",), group="g", prefetch=prefetch)
-        member = GroupReader(parse_address("kafka://localhost"), options, taker, None)  # type: ignore[arg-type]
-        member.consumer = kafka  # type: ignore[assignment]
-        kafka.on_commit = member._answered
-        member.take([TopicPartition("t", 0, 0)])
-        yield member, kafka, taker
+        reader = GroupReader(parse_address("kafka://localhost"), options, listener, None)  # type: ignore[arg-type]
+        reader.driver = kafka  # type: ignore[assignment]
+        listener.reader = reader
+        kafka.on_commit = reader._on_commit
+        reader.assign([TopicPartition("t", 0, 0)])
+        yield reader, kafka, listener
 
 
 @given(st.integers(1, 30), st.lists(st.sampled_from(STEPS), max_size=60), st.data())
-async def test_no_more_than_four_times_the_prefetch_is_without_kafkas_word(
+async def test_reader_limits_unconfirmed_messages_to_four_prefetches(
     prefetch: int, steps: list[str], data: st.DataObject
 ) -> None:
-    with membership(prefetch) as (member, kafka, taker):
+    with group_reader(prefetch) as (reader, kafka, listener):
         handled = 0
         for step in [*steps, "wait"]:
             if step == "fetch":
-                member.fetch(data.draw(st.integers(1, prefetch)))
+                reader.fetch(data.draw(st.integers(1, prefetch)))
             elif step == "wait":
-                member.want()
-                member._work()
+                reader.request_messages()
+                reader._work()
             elif step == "answer":
                 kafka.answer()
-            elif step.startswith("share out"):
-                kafka.is_shared_out = step == "share out"
-            elif taker.held:
-                count = data.draw(st.integers(1, len(taker.held)))
-                done, taker.held = taker.held[:count], taker.held[count:]
-                member.free(taker.lane.end(done))
+            elif step.endswith("rebalance"):
+                kafka.is_rebalancing = step == "rebalance"
+            elif listener.held:
+                count = data.draw(st.integers(1, len(listener.held)))
+                listener.acknowledge(count)
                 handled += count
-            assert len(taker.held) <= prefetch
-            assert handled + len(taker.held) - kafka.committed <= 4 * prefetch
+            assert len(listener.held) <= prefetch
+            assert handled + len(listener.held) - kafka.committed <= 4 * prefetch
 
 
-async def test_what_is_done_is_committed_by_one_who_leaves_while_the_group_is_shared_out(
+async def test_reader_commits_before_it_leaves_during_a_rebalance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with membership(10) as (member, kafka, taker):
-        member.fetch(5)
-        member.free(taker.lane.end(taker.held))
-        kafka.is_shared_out = True
+    with group_reader(10) as (reader, kafka, listener):
+        reader.fetch(5)
+        listener.acknowledge(5)
+        kafka.is_rebalancing = True
         waits = iter([True, True, False])
 
         def sleep(seconds: float) -> None:
-            kafka.is_shared_out = next(waits)
+            kafka.is_rebalancing = next(waits)
 
         monkeypatch.setattr("time.sleep", sleep)
-        member.leave()
+        reader.leave()
         assert kafka.committed == 5
         assert list(waits) == []
 
 
-async def test_one_who_leaves_does_not_wait_for_a_group_that_is_never_shared_out(
+async def test_reader_leaves_although_a_rebalance_does_not_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with membership(10) as (member, kafka, taker):
-        member.fetch(5)
-        member.free(taker.lane.end(taker.held))
-        kafka.is_shared_out = True
-        monkeypatch.setattr("uttu.bus.kafka.consumer._COMMIT_PATIENCE", 0.05)
-        member.leave()
+    with group_reader(10) as (reader, kafka, listener):
+        reader.fetch(5)
+        listener.acknowledge(5)
+        kafka.is_rebalancing = True
+        monkeypatch.setattr("uttu.bus.kafka.assignment._COMMIT_TIMEOUT", 0.05)
+        reader.leave()
         assert kafka.committed == 0

@@ -1,4 +1,4 @@
-"""What happens to a bus on Kafka when subscribers and brokers fail."""
+"""Subscribers and brokers of Kafka that fail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def buses(kafka_url: str) -> AsyncIterator[Buses]:
         yield buses
 
 
-async def test_what_a_killed_subscriber_held_goes_to_another(buses: Buses, tmp_path: Path) -> None:
+async def test_messages_of_a_killed_subscriber_go_to_another(buses: Buses, tmp_path: Path) -> None:
     bus, count, prefetch = await buses.connect(), 10_000, 200
     topic, group = f"{buses.prefix}.pages", f"{buses.prefix}.shared"
     files, others = [tmp_path / "one", tmp_path / "two"], Inbox()
@@ -58,7 +58,7 @@ async def test_what_a_killed_subscriber_held_goes_to_another(buses: Buses, tmp_p
     twice = set(before) & set(after)
     assert len(before) + len(after) == count + len(twice)
     assert len(twice) <= 4 * prefetch
-    # Each in order, and what comes again begins where the other had not got the word of Kafka.
+    # Each subscriber has its messages in order; repeated messages are those whose commit was not confirmed.
     for file in (before, after):
         order: dict[str, list[int]] = defaultdict(list)
         for each in file:
@@ -97,7 +97,7 @@ async def test_confirmed_messages_survive_one_of_three_brokers() -> None:
             await eventually(is_done)
 
 
-async def test_a_broker_that_goes_and_comes_back() -> None:
+async def test_broker_restarts() -> None:
     with KafkaServer() as server:
         async with buses_at(server.url, timeout=2) as buses:
             bus, inbox, states = await buses.connect(), Inbox(), []
@@ -129,7 +129,7 @@ def partitions(deliveries: Sequence[Delivery]) -> set[str]:
     return {delivery.position.rpartition("/")[0] for delivery in deliveries}
 
 
-async def test_partitions_move_only_when_the_handler_has_ended(buses: Buses) -> None:
+async def test_partition_moves_after_its_handler_has_ended(buses: Buses) -> None:
     first, second = await buses.connect(), await buses.connect()
     topic, group = f"{buses.prefix}.t", f"{buses.prefix}.g"
     stuck, inbox = Inbox(), Inbox()
@@ -153,14 +153,14 @@ async def test_partitions_move_only_when_the_handler_has_ended(buses: Buses) -> 
     assert inbox.deliveries
 
 
-async def test_partitions_of_a_busy_subscriber_move_without_a_message_lost_or_out_of_order(buses: Buses) -> None:
+async def test_partitions_of_a_busy_subscriber_move_in_order(buses: Buses) -> None:
     first, second = await buses.connect(), await buses.connect()
     topic, group, count = f"{buses.prefix}.t", f"{buses.prefix}.g", 30_000
     inbox, others = Inbox(), Inbox()
     texts = [f"{number % 40}-{number}" for number in range(count)]
 
     async def handler(deliveries: list[Delivery]) -> None:
-        await asyncio.sleep(0.001)  # so that partitions are shared out anew before all is done
+        await asyncio.sleep(0.001)  # so that a rebalance begins before all messages are done
         await inbox(deliveries)
 
     taken = subscribe_to(topic, group=group, batch=20)

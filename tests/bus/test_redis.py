@@ -61,7 +61,7 @@ async def test_a_socket_and_a_password() -> None:
             await arrives(buses)
 
 
-async def test_a_user_who_may_do_no_more_than_is_needed() -> None:
+async def test_user_with_minimal_permissions() -> None:
     rights = ("~uttu:*", "allchannels", "+@all", "-@admin", "-@dangerous", "+info")
     with RedisServer() as server:
         server.ask("ACL", "SETUSER", "me", "on", ">pw", *rights)
@@ -69,7 +69,7 @@ async def test_a_user_who_may_do_no_more_than_is_needed() -> None:
             await arrives(buses)
 
 
-async def test_a_primary_that_sentinels_know_and_its_successor() -> None:
+async def test_sentinels_name_the_primary_and_its_successor() -> None:
     with RedisSentinel(appendonly=True) as group:
         async with buses_at(group.url) as buses:
             await arrives(buses)
@@ -115,7 +115,7 @@ async def test_the_server_matches_topics_as_everyone_does(redis_url: str) -> Non
         await buses.forget()
 
 
-async def test_a_message_comes_once_however_many_patterns_it_fits(redis_url: str) -> None:
+async def test_message_that_matches_several_patterns_comes_once(redis_url: str) -> None:
     async with buses_at(redis_url) as buses:
         bus, inbox = await buses.connect(), Inbox()
         await bus.subscribe(subscribe_to("a.*", "a.b", "#", "a.#", "a.c", "ab"), inbox)
@@ -124,7 +124,7 @@ async def test_a_message_comes_once_however_many_patterns_it_fits(redis_url: str
         assert inbox.texts == ["a.b", "a", "abc", "a.c", "ab", "end"]
 
 
-async def test_delayed_messages_reach_those_without_a_group(redis_url: str) -> None:
+async def test_delayed_messages_reach_broadcast_subscribers(redis_url: str) -> None:
     async with buses_at(redis_url) as buses:
         bus, inbox = await buses.connect(), Inbox()
         await bus.subscribe(subscribe_to("a"), inbox)
@@ -133,7 +133,7 @@ async def test_delayed_messages_reach_those_without_a_group(redis_url: str) -> N
         assert inbox.texts == ["now", "later"]
 
 
-async def test_those_who_leave_are_counted_no_more(redis_url: str) -> None:
+async def test_closed_subscribers_are_not_counted(redis_url: str) -> None:
     async with buses_at(redis_url) as buses:
         bus = await buses.connect()
         subscriptions = [await bus.subscribe(subscribe_to("a", group="g"), Inbox()) for _ in range(3)]
@@ -150,13 +150,13 @@ async def test_those_who_leave_are_counted_no_more(redis_url: str) -> None:
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("colour=blue", "no option 'colour'; there are bus, client_name"),
+        ("colour=blue", "unknown option 'colour'; the options are bus, client_name"),
         ("bus=a/b", "'bus'"),
         ("timeout=soon", "'timeout'"),
         ("takeover=0", "'takeover'.*from 1"),
         ("timeout=nan", "'timeout'"),
     ],
 )
-async def test_options_that_are_none(option: str, words: str) -> None:
+async def test_unknown_option_is_refused(option: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         await RedisBus.connect(f"redis://127.0.0.1:1?{option}")

@@ -16,7 +16,7 @@ from uttu.bus.base import Delivery
 from uttu.testing.contracts.broker import Inbox, eventually, message, subscribe_to
 
 
-async def test_those_who_come_and_go_lose_and_repeat_nothing(redis_url: str) -> None:
+async def test_joining_and_leaving_subscribers_lose_and_repeat_nothing(redis_url: str) -> None:
     texts = [str(number) for number in range(5_000)]
     seen: list[Delivery] = []
 
@@ -48,7 +48,7 @@ async def test_those_who_come_and_go_lose_and_repeat_nothing(redis_url: str) -> 
         await buses.forget()
 
 
-async def test_one_that_stood_still_too_long_goes_on_with_others_messages_gone(redis_url: str, tmp_path: Path) -> None:
+async def test_subscriber_drops_messages_that_were_taken_over(redis_url: str, tmp_path: Path) -> None:
     file, count, batch = tmp_path / "child", 200, 5
     async with buses_at(redis_url, "&takeover=1") as buses:
         bus, inbox = await buses.connect(), Inbox()
@@ -76,7 +76,7 @@ async def test_one_that_stood_still_too_long_goes_on_with_others_messages_gone(r
         await buses.forget()
 
 
-async def test_nobody_is_taken_for_dead_because_the_server_was_away() -> None:
+async def test_outage_does_not_expire_subscribers() -> None:
     with RedisServer(appendonly=True) as server:
         async with buses_at(server.url, "&takeover=1") as buses:
             first, other = await buses.connect(), await buses.connect()
@@ -102,7 +102,7 @@ async def test_nobody_is_taken_for_dead_because_the_server_was_away() -> None:
             assert not inbox.begun
 
 
-async def test_a_node_of_a_cluster_that_was_killed_and_a_slot_that_moves() -> None:
+async def test_cluster_node_dies_and_a_slot_moves() -> None:
     with RedisCluster(appendonly=True, node_timeout_ms=1_000) as cluster:
         async with buses_at(cluster.url) as buses:
             bus, inbox, alone = await buses.connect(), Inbox(), Inbox()

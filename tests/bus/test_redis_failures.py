@@ -14,8 +14,7 @@ from tests.bus.subscribers import child, handled, is_ready
 from tests.frontier.redis_crawls import LossyProxy
 from tests.harness.servers import RedisServer
 
-from uttu.bus.base import Capability
-from uttu.bus.consumer import REASON_HEADER
+from uttu.bus.base import REASON_HEADER, Capability
 from uttu.bus.redis import RedisBus
 from uttu.clients import ConnectionState
 from uttu.errors import BusError, BusRefused, BusUnavailable
@@ -30,7 +29,7 @@ async def buses(redis_url: str) -> AsyncIterator[Buses]:
         await buses.forget()
 
 
-async def test_what_a_killed_subscriber_held_goes_to_another(buses: Buses, tmp_path: Path) -> None:
+async def test_messages_of_a_killed_subscriber_go_to_another(buses: Buses, tmp_path: Path) -> None:
     bus, count, batch = await buses.connect(), 10_000, 50
     files = [tmp_path / "one", tmp_path / "two"]
     all_of_them, others = [f"id-{number}" for number in range(count)], Inbox()
@@ -62,7 +61,7 @@ async def test_what_a_killed_subscriber_held_goes_to_another(buses: Buses, tmp_p
         assert Counter(delivery.id for delivery in others.deliveries) == Counter(all_of_them)
 
 
-async def test_a_message_that_kills_its_subscribers_ends_among_the_dead_letters(buses: Buses, tmp_path: Path) -> None:
+async def test_message_that_kills_subscribers_becomes_a_dead_letter(buses: Buses, tmp_path: Path) -> None:
     bus = await buses.connect()
 
     async def is_held() -> bool:
@@ -85,13 +84,13 @@ async def test_a_message_that_kills_its_subscribers_ends_among_the_dead_letters(
     await eventually(is_dead)
     (dead,) = await bus.peek("g", dead=True)
     assert (dead.payload, dead.attempt) == (b"poison", 2)
-    assert "its subscriber was lost" in dead.headers[REASON_HEADER]
+    assert "its subscriber died during the last attempt" in dead.headers[REASON_HEADER]
     (state,) = await bus.groups("g")
     assert (state.lag, state.subscribers) == (0, 1)
     assert not inbox.begun
 
 
-async def test_confirmed_messages_survive_a_server_that_is_killed() -> None:
+async def test_confirmed_messages_survive_a_killed_server() -> None:
     with RedisServer("redis", appendonly=True) as server:
         async with buses_at(server.url) as buses:
             publisher, consumer, inbox = await buses.connect(), await buses.connect(), Inbox()
@@ -120,14 +119,14 @@ async def test_confirmed_messages_survive_a_server_that_is_killed() -> None:
             await eventually(is_done)
 
 
-async def test_a_server_that_does_not_keep_messages_says_so(caplog: pytest.LogCaptureFixture) -> None:
+async def test_server_without_durability_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     with RedisServer() as server:
         async with buses_at(server.url) as buses:
             assert Capability.DURABLE not in (await buses.connect()).capabilities
             assert "appendonly no" in caplog.text
 
 
-async def test_listeners_are_told_and_all_goes_on(redis_url: str) -> None:
+async def test_listeners_are_called_and_subscriptions_continue(redis_url: str) -> None:
     with RedisServer(appendonly=True) as server:
         async with buses_at(server.url) as buses:
             bus, inbox, alone = await buses.connect(), Inbox(), Inbox()
@@ -168,18 +167,18 @@ async def test_an_idle_bus_notices_too() -> None:
             await asyncio.wait_for(lost.wait(), 30)
 
 
-async def test_publishing_waits_for_a_server_and_not_for_ever() -> None:
+async def test_publish_waits_for_a_server_until_its_timeout() -> None:
     with RedisServer() as server:
         async with buses_at(server.url, "&timeout=1") as buses:
             bus = await buses.connect()
             server.kill()
-            with pytest.raises(BusUnavailable, match=f"127.0.0.1:{server.port}.*Is it running there?"):
+            with pytest.raises(BusUnavailable, match=f"127.0.0.1:{server.port}.*Check whether the server runs there"):
                 await bus.publish([message("a")])
             with pytest.raises(BusUnavailable):
                 await bus.subscribe(subscribe_to("a"), Inbox())
 
 
-async def test_a_server_that_hangs_is_no_better_than_one_that_is_away() -> None:
+async def test_hanging_server_counts_as_unavailable() -> None:
     with RedisServer() as server:
         async with buses_at(server.url, "&timeout=1") as buses:
             bus, inbox, states = await buses.connect(), Inbox(), []
@@ -188,7 +187,9 @@ async def test_a_server_that_hangs_is_no_better_than_one_that_is_away() -> None:
             server.pause()
             try:
                 async with asyncio.timeout(10):
-                    with pytest.raises(BusUnavailable, match=r"does not answer\. Is it running there"):
+                    with pytest.raises(
+                        BusUnavailable, match=r"the server does not answer\. Check whether the server runs there"
+                    ):
                         await bus.publish([message("a", "lost or not")])
             finally:
                 server.resume()
@@ -198,7 +199,7 @@ async def test_a_server_that_hangs_is_no_better_than_one_that_is_away() -> None:
             await eventually(lambda: states == [ConnectionState.LOST, ConnectionState.UP])
 
 
-async def test_a_bus_whose_server_is_gone_can_be_closed() -> None:
+async def test_bus_closes_without_its_server() -> None:
     with RedisServer() as server:
         async with buses_at(server.url) as buses:
             bus, inbox = await buses.connect(), Inbox()
@@ -227,7 +228,7 @@ async def test_logins_that_are_refused() -> None:
         with pytest.raises(BusRefused, match="Check the user and the password") as refusal:
             await RedisBus.connect(f"redis://:wr0ng@127.0.0.1:{server.port}/0")
         assert "wr0ng" not in str(refusal.value)
-        with pytest.raises(BusRefused, match="wants a password"):
+        with pytest.raises(BusRefused, match="needs a password"):
             await RedisBus.connect(f"redis://127.0.0.1:{server.port}/0")
         server.ask("ACL", "SETUSER", "guest", "on", ">pw", "~uttu:*", "+info", "+ping")
         with pytest.raises(BusRefused, match="The user needs INFO, EVAL"):
@@ -237,7 +238,7 @@ async def test_logins_that_are_refused() -> None:
             bus = await buses.connect()
             await bus.subscribe(subscribe_to("a", group="g"), Inbox())
             await bus.publish([message("a")])
-            with pytest.raises(BusRefused, match="needs channels"):
+            with pytest.raises(BusRefused, match="needs access to channels"):
                 await bus.subscribe(subscribe_to("a"), Inbox())
 
 
@@ -246,14 +247,14 @@ async def test_messages_that_are_too_large() -> None:
         async with buses_at(server.url) as buses:
             bus, inbox = await buses.connect(), Inbox()
             await bus.subscribe(subscribe_to("a", group="g"), inbox)
-            with pytest.raises(BusRefused, match="1048576 at most"):
+            with pytest.raises(BusRefused, match="accepts at most 1048576"):
                 await bus.publish([message("a", "x" * 1_100_000)])
             await bus.publish([message("a", "x" * 1_000_000) for _ in range(10)])
             await inbox.count(10)
 
 
 @pytest.mark.parametrize("functions", [True, False])
-async def test_a_server_out_of_memory_refuses_and_handling_relieves_it(functions: bool) -> None:
+async def test_server_out_of_memory_refuses_publish(functions: bool) -> None:
     with RedisServer() as server:
         rights = ("~uttu:*", "allchannels", "+@all") + (() if functions else ("-fcall",))
         server.ask("ACL", "SETUSER", "me", "on", ">pw", *rights)
@@ -264,7 +265,7 @@ async def test_a_server_out_of_memory_refuses_and_handling_relieves_it(functions
             await bus.publish([message("a", str(number)) for number in range(20)])
             await inbox.until(lambda box: bool(box.begun))
             server.ask("CONFIG", "SET", "maxmemory", "1")
-            with pytest.raises(BusRefused, match="memory is full"):
+            with pytest.raises(BusRefused, match="Redis is out of memory"):
                 await bus.publish([message("a", "too much")])
             inbox.open.set()
             await inbox.count(20)
@@ -274,7 +275,7 @@ async def test_a_server_out_of_memory_refuses_and_handling_relieves_it(functions
             assert "too much" not in inbox.texts
 
 
-async def test_a_slow_subscriber_holds_no_more_than_its_prefetch(buses: Buses) -> None:
+async def test_slow_subscriber_holds_no_more_than_its_prefetch(buses: Buses) -> None:
     bus, inbox = await buses.connect(), Inbox()
     inbox.open.clear()
     await bus.subscribe(subscribe_to("a", group="g", batch=5, prefetch=20), inbox)
@@ -293,7 +294,7 @@ async def test_a_slow_subscriber_holds_no_more_than_its_prefetch(buses: Buses) -
     await inbox.count(1_000)
 
 
-async def test_a_server_that_lost_its_data_is_joined_again() -> None:
+async def test_subscriber_rejoins_a_server_that_lost_its_data() -> None:
     with RedisServer() as server:
         async with buses_at(server.url) as buses:
             bus, inboxes = await buses.connect(), [Inbox(), Inbox()]
@@ -310,16 +311,16 @@ async def test_a_server_that_lost_its_data_is_joined_again() -> None:
                 await inbox.count(1)
 
 
-async def test_a_group_that_is_forgotten_ends_its_subscriptions(buses: Buses) -> None:
+async def test_deleted_group_ends_its_subscriptions(buses: Buses) -> None:
     bus = await buses.connect()
     subscription = await bus.subscribe(subscribe_to("a", group="g"), Inbox())
     await bus.purge("g", forget=True)
-    with pytest.raises(BusRefused, match="the group g has been forgotten"):
+    with pytest.raises(BusRefused, match="The group g was deleted"):
         await asyncio.wait_for(subscription.wait(), 20)
     assert await bus.groups() == []
 
 
-async def test_messages_whose_way_to_the_subscriber_was_cut_arrive(redis_url: str) -> None:
+async def test_messages_arrive_after_cut_connections(redis_url: str) -> None:
     port = int(redis_url.rpartition(":")[2].partition("/")[0])
     async with LossyProxy(port) as proxy, buses_at(proxy.url) as buses:
         bus, inbox = await buses.connect(), Inbox()
@@ -356,7 +357,7 @@ async def test_connections_that_are_cut_lose_nothing() -> None:
                 await cutting
 
 
-async def test_a_subscription_that_can_not_go_on_says_so() -> None:
+async def test_failed_subscription_raises_its_error() -> None:
     with RedisServer(password="old") as server:
         async with buses_at(server.url) as buses:
             bus = await buses.connect()

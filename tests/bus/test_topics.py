@@ -23,7 +23,7 @@ def test_the_topic_is_taken_out_of_the_address(address: str, url: str, topic: st
 
 
 @pytest.mark.parametrize("topic", ["", "a b", "a..b", "a.*"])
-def test_what_is_no_topic_is_refused(topic: str) -> None:
+def test_invalid_topic_is_refused(topic: str) -> None:
     with pytest.raises(ValueError, match="is not a topic"):
         split_topic(f"redis://h?topic={topic}", "default")
 

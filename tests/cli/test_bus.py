@@ -16,8 +16,7 @@ import pytest
 
 from tests.cli.conftest import Told, Uttu, make_crawl, supervised
 from tests.cli.statuses import standing
-from uttu.bus.base import Bus, Rejected
-from uttu.bus.consumer import REASON_HEADER
+from uttu.bus.base import REASON_HEADER, Bus, Rejected
 from uttu.cli.foreground import ForegroundSpec
 from uttu.model.crawl import CrawlState
 from uttu.operations import control

@@ -95,8 +95,8 @@ def test_whole_messages(desk: Desk) -> None:
         ('{"topic": "a", "colour": 1}', "unknown field `colour`"),
         ('{"topic": "a", "base64": "?"}', "not Base64"),
         ("[]", "is not a message"),
-        ('{"topic": "a", "payload": 1, "priority": 10}', "a priority is 0 to 9, not 10"),
-        ('{"topic": "a", "payload": 1, "priority": -1}', "a priority is 0 to 9, not -1"),
+        ('{"topic": "a", "payload": 1, "priority": 10}', "The priority of a message must be 0 to 9, not 10"),
+        ('{"topic": "a", "payload": 1, "priority": -1}', "The priority of a message must be 0 to 9, not -1"),
         ('{"topic": "a", "payload": 1, "delay": -1}', "a delay is a number of seconds, not -1.0"),
     ],
 )

@@ -159,11 +159,11 @@ def test_what_is_in_uttu_toml_is_changed_there(schedule: Schedule) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["--task", "work.add"], 3, "schedule 'n': say when"),
-        (["--task", "work.add", "--every", "5", "--crontab", "@daily"], 3, "schedule 'n': say when"),
-        (["--task", "work.add", "--crontab", "7 o'clock"], 3, "schedule 'n': malformed crontab \"7 o'clock\""),
-        (["--task", "work.add", "--crontab", "@daily", "--timezone", "Mars"], 3, "there is no time zone 'Mars'"),
-        (["--task", "work.add", "--solar", "sunrise"], 3, "solar needs the place"),
+        (["--task", "work.add"], 3, "Schedule 'n': Give one of every"),
+        (["--task", "work.add", "--every", "5", "--crontab", "@daily"], 3, "Schedule 'n': Give one of every"),
+        (["--task", "work.add", "--crontab", "7 o'clock"], 3, "Schedule 'n': Malformed crontab \"7 o'clock\""),
+        (["--task", "work.add", "--crontab", "@daily", "--timezone", "Mars"], 3, "There is no time zone 'Mars'"),
+        (["--task", "work.add", "--solar", "sunrise"], 3, "solar needs latitude and longitude"),
         (["--task", "work.add", "--every", "5", "--overlap", "never"], 3, "'never'"),
         (["--task", "work.ad", "--every", "5"], 3, "there is no task 'work.ad'; did you mean 'work.add'?"),
         (["--every", "5"], 2, "give either --task TASK or --crawl FILE"),
@@ -228,7 +228,7 @@ def test_what_is_wrong_in_uttu_toml_is_said(schedule: Schedule) -> None:
         file.write('[jobs.schedule.bad]\ntask = "work.add"\ncrontab = "x"\n')
     told = schedule("ls")
     assert "morning" in told.out
-    assert "uttu: left out: schedule 'bad': malformed crontab 'x'" in told.err
+    assert "uttu: left out: Schedule 'bad': Malformed crontab 'x'" in told.err
 
 
 def test_a_line_is_previewed(schedule: Schedule) -> None:
@@ -257,7 +257,7 @@ def test_a_schedule_is_previewed(schedule: Schedule) -> None:
 def test_a_malformed_line_is_not_previewed(schedule: Schedule) -> None:
     told = schedule("preview", "0 25 * * *")
     assert told.code == 3
-    assert told.err == "uttu: malformed crontab '0 25 * * *': '25' is no hour: these are 0 to 23\n"
+    assert told.err == "uttu: Malformed crontab '0 25 * * *': '25' is not a valid hour; write 0 to 23\n"
 
 
 def test_one_of_uttu_toml_is_paused_and_goes_on(schedule: Schedule) -> None:
@@ -289,7 +289,7 @@ def test_one_is_removed(schedule: Schedule) -> None:
 def test_one_that_is_not_there_is_named(schedule: Schedule, command: str) -> None:
     told = schedule(command, "mornin")
     assert told.code == 3
-    assert told.err == "uttu: there is no schedule 'mornin'; did you mean 'morning'?\n"
+    assert told.err == "uttu: There is no schedule 'mornin'. Did you mean 'morning'?\n"
 
 
 def test_a_broker_that_is_down_is_said(schedule: Schedule) -> None:
@@ -304,7 +304,7 @@ def test_a_store_that_is_down_is_said(schedule: Schedule) -> None:
     Path("uttu.toml").write_text(TOML.format(broker="redis://127.0.0.1:1/0").replace('"sqlite:s.db"', '""'))
     told = schedule("ls")
     assert told.code == 4
-    assert told.err.startswith("uttu: the schedules can't be had from redis://127.0.0.1:1/0: ")
+    assert told.err.startswith("uttu: Cannot read or write the schedules on redis://127.0.0.1:1/0: ")
 
 
 def test_times_are_listed_with_their_zone(schedule: Schedule) -> None:
@@ -325,7 +325,10 @@ def test_a_task_that_is_not_there_is_named(schedule: Schedule) -> None:
         file.write('[jobs.schedule.wrong]\ntask = "work.ad"\nevery = 60\n')
     told = schedule("ls")
     assert told.code == 0
-    assert "schedule 'wrong': there is no task 'work.ad' here; did you mean 'work.add'?" in told.err
+    assert (
+        "Schedule 'wrong': This app has no task 'work.ad'. It fails unless workers have it. Did you mean 'work.add'?"
+        in told.err
+    )
     assert schedule("add", "x", "--task", "work.ad", "--every", "5").code == 3
     assert "x" not in kept()
 

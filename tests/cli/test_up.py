@@ -279,7 +279,7 @@ def test_a_port_that_is_taken(folder: Path) -> None:
         with contextlib.suppress(OSError):  # another program has it
             stack.enter_context(socket.create_server(("127.0.0.1", 5555)))
         up = stack.enter_context(Up(folder, "-c", "1"))
-        up.wait_for("Port 5555 is taken: Flower is at http://127.0.0.1:")
+        up.wait_for("Port 5555 is in use. Flower is at http://127.0.0.1:")
         up.wait_for("Visit me at")
         up.wait_for("ready.")
         up.process.terminate()
@@ -292,7 +292,7 @@ def test_a_port_that_was_asked_for_and_is_taken(folder: Path) -> None:
         port = taken.getsockname()[1]
         (folder / "uttu.toml").write_text(TOML.format(port=port))
         with Up(folder, "-c", "1") as up:
-            up.wait_for(f"Flower can't listen: port {port} is taken")
+            up.wait_for(f"Flower cannot listen: port {port} is in use")
             up.wait_for("The others go on without it")
             up.wait_for("ready.")
             up.process.terminate()

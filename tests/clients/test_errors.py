@@ -10,7 +10,7 @@ import pytest
 import redis
 from redis._parsers import helpers
 
-from uttu.clients.errors import is_raised_in, summarize_error
+from uttu.clients import is_raised_in, summarize_error
 from uttu.clients.redis.errors import map_errors
 
 
@@ -20,24 +20,24 @@ def fail_in_driver() -> None:
     parse_info(None)
 
 
-def test_what_a_driver_raises_is_the_drivers() -> None:
+def test_error_raised_in_the_driver_is_the_drivers() -> None:
     with pytest.raises(AttributeError) as raised:
         fail_in_driver()
     assert is_raised_in(raised.value, {"redis"})
     assert not is_raised_in(raised.value, {"aiormq"})
 
 
-def test_what_the_standard_library_raises_is_its_callers() -> None:
+def test_error_of_the_standard_library_is_its_callers() -> None:
     with pytest.raises(json.JSONDecodeError) as raised:
         json.loads("{")
     assert not is_raised_in(raised.value, {"redis"})
 
 
-def test_what_was_never_raised_is_nobodys() -> None:
+def test_error_that_was_never_raised() -> None:
     assert not is_raised_in(ValueError("made, not raised"), {"redis"})
 
 
-async def test_what_went_through_a_future_is_the_drivers() -> None:
+async def test_driver_error_through_a_future_is_the_drivers() -> None:
     async def call() -> None:
         fail_in_driver()
 
@@ -54,12 +54,12 @@ def test_an_error_of_the_driver_becomes_a_broken_connection() -> None:
     assert isinstance(raised.value.__cause__, AttributeError)
 
 
-def test_a_bug_of_ours_stays_one() -> None:
+def test_error_in_our_code_propagates() -> None:
     with pytest.raises(AttributeError), map_errors():
         None.writelines  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_an_error_in_a_callback_that_the_driver_calls_is_not_the_drivers() -> None:
+def test_error_in_a_callback_is_not_the_drivers() -> None:
     def ours(_: object) -> None:
         raise KeyError("ours")
 

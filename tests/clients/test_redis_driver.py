@@ -55,7 +55,7 @@ async def test_a_cancel_is_never_lost() -> None:
             await task
 
 
-async def test_what_is_done_after_a_cancel_is_not_cancelled_again() -> None:
+async def test_cleanup_after_a_cancel_is_not_cancelled_again() -> None:
     client = LosingClient("unable to perform operation; the handler is closed")
     server = StoreConnection(cast("RedisClient", client), "here")
     answers = []
@@ -73,13 +73,13 @@ async def test_what_is_done_after_a_cancel_is_not_cancelled_again() -> None:
     assert answers == [b"the answer"]
 
 
-async def test_a_connection_that_is_lost_at_once_is_made_again() -> None:
+async def test_connection_lost_at_once_is_opened_again() -> None:
     client = LosingClient("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
     assert await StoreConnection(cast("RedisClient", client), "here").command("GET", "key") == b"the answer"
     assert client.asked == 2
 
 
-async def test_other_errors_are_not_taken_for_it() -> None:
+async def test_other_errors_propagate() -> None:
     client = LosingClient("something else")
     with pytest.raises(RuntimeError, match="something else"):
         await StoreConnection(cast("RedisClient", client), "here").command("GET", "key")

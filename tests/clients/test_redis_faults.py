@@ -84,7 +84,7 @@ async def connect(answer: bytes, form: str) -> list[BaseException | None]:
 
 
 @pytest.mark.parametrize("form", ["redis://{}/0", "redis+cluster://{}", "redis+sentinel://{}/main"])
-async def test_a_server_that_can_not_be_used_is_refused_in_words(form: str) -> None:
+async def test_unsuitable_server_is_refused(form: str) -> None:
     ends = await asyncio.gather(*(connect(answer, form) for answer in ANSWERS.values()))
     found = dict(zip(ANSWERS, ends, strict=True))
     assert {
@@ -101,7 +101,7 @@ async def test_schedules_on_a_server_that_can_not_be_used() -> None:
     async def use(answer: bytes) -> BaseException | None:
         async with serving(answering(answer)) as port:
             store = RedisScheduleStore(f"redis://127.0.0.1:{port}/0?{IMPATIENT}", "x")
-            for call in (store.fires, store.entries, partial(store.lead, "me", 1.0)):
+            for call in (store.runs, store.entries, partial(store.lead, "me", 1.0)):
                 with pytest.raises(StoreError):
                     await asyncio.to_thread(call)
             await asyncio.to_thread(store.close)
@@ -124,7 +124,7 @@ PASSING += [ANSWERS["too many clients"], b"-NOREPLICAS Not enough good replicas 
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_a_crawl_goes_on_whatever_passes(server: RedisServer, seed: int) -> None:
+async def test_crawl_continues_after_passing_faults(server: RedisServer, seed: int) -> None:
     async with asyncio.timeout(60), crawl_at(server.url) as plain:
         prefix = plain.frontier._crawl.prefix  # type: ignore[attr-defined]
         name, number = prefix.split("{")[1].split("}")[0], int(prefix.split(":")[2])
@@ -154,7 +154,7 @@ async def end_of(server: RedisServer, answer: bytes) -> BaseException | None:
             await catalog.close()
 
 
-async def test_no_answer_to_a_call_is_an_unknown_error(server: RedisServer) -> None:
+async def test_every_answer_ends_in_a_result_or_a_store_error(server: RedisServer) -> None:
     """A call ends in a result, after another try, or in an error of ours."""
     shapes = ("OK", "a number", "nil", "no list", "a list of", "text")  # are results, though of the wrong kind
     answers = {name: answer for name, answer in ANSWERS.items() if not name.startswith(shapes) and answer}

@@ -148,7 +148,7 @@ def limited(folder: Path, size: int, start: str) -> subprocess.CompletedProcess[
     ("arguments", "left", "code", "message"),
     [
         (("--frontier", "sqlite:small", "-o", "out.jsonl"), 1_000_000, 4, r"pages\.db: .*full.*\. Free space and run"),
-        (("-o", "small/out.jsonl"), 100_000, 1, r"can't write .*out\.jsonl: No space left on device; free some space"),
+        (("-o", "small/out.jsonl"), 100_000, 1, r"Cannot write .*out\.jsonl: No space left on device. Free some space"),
     ],
 )
 def test_a_full_disk(

@@ -15,8 +15,7 @@ import pytest
 
 from tests.crawl.conftest import Project, wait_for
 from tests.harness.servers import RedisServer
-from uttu.bus.base import Bus
-from uttu.bus.consumer import REASON_HEADER
+from uttu.bus.base import REASON_HEADER, Bus
 from uttu.runtime.registry import open_bus
 from uttu.testing.contracts.broker import Inbox, eventually, message, subscribe_to
 from uttu.testing.site import Site, SiteProcess
@@ -128,7 +127,7 @@ async def test_items_are_exported_to_a_topic(setup: Setup) -> None:
 def test_an_output_that_can_not_be_reached(setup: Setup) -> None:
     done = setup.project.run(*setup.words, "-o", "redis://u:secret@127.0.0.1:9/0", **setup.environment)
     assert done.returncode == 1
-    assert f"can't write to items.{setup.name} on redis://u:***@127.0.0.1:9/0: " in done.stderr
+    assert f"Cannot write to items.{setup.name} on redis://u:***@127.0.0.1:9/0: " in done.stderr
     assert "secret" not in done.stderr
     assert setup.site.records() == []
 

@@ -18,8 +18,8 @@ from uttu.frontier.base import Rules
 from uttu.frontier.sqlite import Database, SqliteFrontier
 from uttu.model import Done, Lease, Outcome, Pace, Request, Response, Retry
 from uttu.policy import robots
-from uttu.policy.concurrency import ConcurrencyController
 from uttu.policy.scope import Scope
+from uttu.policy.throttle import ConcurrencyController
 from uttu.policy.traps import Traps
 from uttu.settings import Settings
 from uttu.spider import Spider

@@ -25,8 +25,8 @@ from uttu.frontier.sqlite.catalog import SqliteCatalog
 from uttu.model import Counts, Done, Lease, Outcome, Pace, Request
 from uttu.model.crawl import INTERRUPTED, CrawlLimits, CrawlState, Reason, WorkerReport
 from uttu.model.facts import CrawlFacts
-from uttu.policy.concurrency import ConcurrencyController
 from uttu.policy.scope import Scope
+from uttu.policy.throttle import ConcurrencyController
 from uttu.policy.traps import Traps
 
 RULES = Rules(pace=Pace(0, 0))

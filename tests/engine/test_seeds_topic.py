@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from uttu.bus.base import Delivery, Handler, Message, SubscribeOptions, Subscription
-from uttu.bus.consumer import REASON_HEADER
+from uttu.bus.base import REASON_HEADER, Delivery, Handler, Message, SubscribeOptions, Subscription
 from uttu.bus.memory import MemoryBus
 from uttu.clients import ConnectionListener, ConnectionState
 from uttu.clock import SystemClock

@@ -15,8 +15,8 @@ from uttu.engine.worker import Worker
 from uttu.frontier.base import Rules
 from uttu.frontier.sqlite import Database, SqliteFrontier
 from uttu.model import Done, Lease, Outcome, Pace, Request
-from uttu.policy.concurrency import FLOOR, START, ConcurrencyController
 from uttu.policy.scope import Scope
+from uttu.policy.throttle import FLOOR, START, ConcurrencyController
 from uttu.policy.traps import Traps
 from uttu.testing.clock import FakeClock
 

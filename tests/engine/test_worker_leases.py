@@ -14,8 +14,8 @@ from uttu.engine.worker import Worker
 from uttu.frontier.base import Rules
 from uttu.frontier.sqlite import Database, SqliteFrontier
 from uttu.model import Counts, Done, Lease, Outcome, Pace, Request
-from uttu.policy.concurrency import ConcurrencyController
 from uttu.policy.scope import Scope
+from uttu.policy.throttle import ConcurrencyController
 from uttu.policy.traps import Traps
 from uttu.testing.clock import FakeClock
 

@@ -9,8 +9,8 @@ from uttu.engine.link_filter import LinkFilter
 from uttu.engine.stats import WorkerStats
 from uttu.engine.worker import IsOver, ProcessPage, Worker
 from uttu.frontier.base import Frontier
-from uttu.policy.concurrency import ConcurrencyController
 from uttu.policy.scope import Scope
+from uttu.policy.throttle import ConcurrencyController
 from uttu.policy.traps import Traps
 
 

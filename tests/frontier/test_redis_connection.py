@@ -46,9 +46,9 @@ async def refusal(url: str) -> str:
 
 
 async def test_nobody_listens() -> None:
-    assert "Is it running there?" in await refusal("redis://:wrongpw@127.0.0.1:1/0")
-    assert "Is it running there?" in await refusal("redis+cluster://:wrongpw@127.0.0.1:1")
-    assert "sentinels can not be reached" in await refusal("redis+sentinel://:wrongpw@127.0.0.1:1/uttu")
+    assert "Check whether the server runs there" in await refusal("redis://:wrongpw@127.0.0.1:1/0")
+    assert "Check whether the server runs there" in await refusal("redis+cluster://:wrongpw@127.0.0.1:1")
+    assert "The sentinels do not answer" in await refusal("redis+sentinel://:wrongpw@127.0.0.1:1/uttu")
     assert "with its socket there?" in await refusal("redis+unix://:wrongpw@/not/there.sock")
 
 
@@ -81,7 +81,7 @@ async def test_a_read_only_replica(server: RedisServer) -> None:
 
 @pytest.mark.parametrize("kind", ["redis", "valkey"])
 async def test_a_cluster_and_a_server_that_is_none(server: RedisServer, kind: Kind) -> None:
-    assert "It is no cluster: write the address as redis://" in await refusal(
+    assert "The server is not a cluster. Write the address as redis://" in await refusal(
         f"redis+cluster://127.0.0.1:{server.port}"
     )
     with RedisCluster(kind, password="s3cret") as cluster:
@@ -95,8 +95,8 @@ async def test_a_cluster_and_a_server_that_is_none(server: RedisServer, kind: Ki
 async def test_sentinels_and_what_is_none(server: RedisServer, kind: Kind) -> None:
     with RedisSentinel(kind) as group:
         assert "know no primary of that name" in await refusal(group.url.replace("/uttu/", "/shop/"))
-        assert "it is a sentinel" in await refusal(f"redis://127.0.0.1:{group.sentinels[0].port}")
-    assert "There is no sentinel" in await refusal(f"redis+sentinel://127.0.0.1:{server.port}/uttu")
+        assert "The server is a sentinel" in await refusal(f"redis://127.0.0.1:{group.sentinels[0].port}")
+    assert "The server is not a sentinel" in await refusal(f"redis+sentinel://127.0.0.1:{server.port}/uttu")
 
 
 async def test_keys_that_may_be_dropped() -> None:

@@ -162,7 +162,7 @@ def test_schedules_in_a_file_that_is_damaged(tmp_path: Path, seed: int) -> None:
     data[start : start + PAGE] = chance.randbytes(PAGE)
     path.write_bytes(data)
     store = SqliteScheduleStore(path)
-    for call in (store.entries, store.fires, lambda: store.lead("me", 60.0), lambda: store.marks(["x"])):
+    for call in (store.entries, store.runs, lambda: store.lead("me", 60.0), lambda: store.marks(["x"])):
         with contextlib.suppress(StoreError):
             call()
     with contextlib.suppress(StoreError):

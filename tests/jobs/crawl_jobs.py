@@ -120,7 +120,7 @@ class Crawling:
 def slices(worker: int) -> list[psutil.Process]:
     """The processes of slices that a worker has started."""
     found = psutil.Process(worker).children(recursive=True)
-    return [each for each in found if "uttu.jobs.crawl_task.child" in _words(each)]
+    return [each for each in found if "uttu.jobs.crawl_task.runner" in _words(each)]
 
 
 def _words(process: psutil.Process) -> list[str]:

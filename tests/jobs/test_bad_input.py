@@ -71,7 +71,7 @@ def test_the_packages_are_not_installed(tmp_path: Path, words: list[str]) -> Non
         ("redis", ["jobs", "status"], {}, "uttu["),
         ("redis", ["schedule", "ls"], {}, "uttu["),
         ("sqlalchemy", ["jobs", "result", "x"], {"UTTU_JOBS_BACKEND": "db+sqlite:///x.db"}, "uttu[jobs]"),
-        ("nothing", ["jobs", "result", "x"], {"UTTU_JOBS_BACKEND": "foo://x"}, "jobs.backend: foo://x"),
+        ("nothing", ["jobs", "result", "x"], {"UTTU_JOBS_BACKEND": "foo://x"}, "jobs.backend: Cannot use foo://x"),
         ("aiormq", ["crawl", "s.py", "-o", "amqp://h?topic=t"], {}, "uttu[rabbitmq]"),
         ("confluent_kafka", ["crawl", "s.py", "-o", "kafka://h?topic=t"], {}, "uttu[kafka]"),
         ("redis", ["crawl", "s.py", "-o", "redis://h?topic=t"], {}, "uttu[redis]"),
@@ -89,7 +89,7 @@ def test_one_package_is_not_installed(
     assert told.stderr.count("\n") == 1
 
 
-def test_nobody_answers_who_waits(shop: Workshop) -> None:
+def test_no_worker_answers_a_waiting_caller(shop: Workshop) -> None:
     waiting = shop.start("jobs", "call", "tasks.add", "-a", "[1, 2]", "--wait", until="No worker answers")
     waiting.send_signal(signal.SIGINT)
     assert waiting.wait(PATIENCE) == 130
@@ -211,7 +211,7 @@ def test_missing_app(shop: Workshop) -> None:
     assert "no_such_module" in told.stderr
 
 
-def test_queue_that_is_there_in_another_form(workshops: MakeWorkshop, rabbitmq_url: str) -> None:
+def test_queue_exists_with_another_type(workshops: MakeWorkshop, rabbitmq_url: str) -> None:
     shop = workshops(broker=rabbitmq_url)
     shop.worker("-c", "1")
     shop.configure(broker=rabbitmq_url, queue_type="quorum")
@@ -228,7 +228,7 @@ def test_results_by_rpc_are_for_the_caller_only(workshops: MakeWorkshop, rabbitm
     assert "jobs.backend" in told.stderr
 
 
-def test_broker_that_goes_away_while_a_worker_runs_is_waited_for(workshops: MakeWorkshop) -> None:
+def test_worker_waits_for_a_lost_broker(workshops: MakeWorkshop) -> None:
     with RedisServer(appendonly=True) as server:
         shop = workshops(broker=server.url)
         shop.worker("-c", "1")

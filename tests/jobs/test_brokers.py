@@ -30,7 +30,7 @@ def test_valkey(workshops: MakeWorkshop, valkey_url: str) -> None:
     assert shop.run("add", 1, 2) == 3
 
 
-def test_rabbitmq_confirms_what_is_to_be_confirmed(workshops: MakeWorkshop, rabbitmq_url: str) -> None:
+def test_rabbitmq_confirms_on_request(workshops: MakeWorkshop, rabbitmq_url: str) -> None:
     amqp = workshops(broker=rabbitmq_url).app.amqp
 
     with amqp.confirming_pool.acquire() as confirming, amqp.producer_pool.acquire() as plain:
@@ -72,7 +72,7 @@ def test_workflow_over_quorum_queues(quorum: Workshop) -> None:
     assert quorum.get(flow.apply_async()) == 6
 
 
-def test_rabbitmq_itself_keeps_what_is_not_due_for_a_quorum_queue(quorum: Workshop) -> None:
+def test_rabbitmq_delays_tasks_of_quorum_queues(quorum: Workshop) -> None:
     assert quorum.get(quorum.task("add", 1, 2).apply_async(countdown=1)) == 3
     far = quorum.task("add", 1, 2).apply_async(countdown=100_000)
     assert quorum.run("add", 2, 2) == 4
@@ -101,7 +101,7 @@ def test_other_serialisers_where_they_are_allowed(workshops: MakeWorkshop, redis
     assert "Refusing to deserialize" not in shop.log()
 
 
-def test_pickle_is_refused_where_it_is_not(workshops: MakeWorkshop, redis_url: str) -> None:
+def test_pickle_is_refused_by_default(workshops: MakeWorkshop, redis_url: str) -> None:
     shop = workshops(broker=redis_url)
     shop.worker("-c", "1")
 

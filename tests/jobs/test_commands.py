@@ -20,7 +20,7 @@ def shop(workshops: MakeWorkshop, broker: str, redis_url: str) -> Workshop:
     return made
 
 
-def test_call_prints_an_id_and_result_what_came_of_it(shop: Workshop) -> None:
+def test_call_prints_an_id_and_result_its_result(shop: Workshop) -> None:
     told = shop.uttu("jobs", "call", "tasks.add", "-a", "[2]", "-k", '{"second": 5}')
     assert told.returncode == 0, told.stderr
 
@@ -118,7 +118,7 @@ def test_workers_own_help_is_celerys(shop: Workshop) -> None:
     assert "--max-tasks-per-child" in told.stdout
 
 
-def test_sigterm_lets_a_worker_finish_what_it_has_begun(workshops: MakeWorkshop, broker: str) -> None:
+def test_sigterm_lets_a_worker_finish_its_tasks(workshops: MakeWorkshop, broker: str) -> None:
     shop = workshops(broker=broker)
     worker = shop.worker("-c", "1")
     result = shop.task("wait_for", "last").apply_async()

@@ -58,15 +58,15 @@ def test_spiders_settings_leave_the_table_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("jobs = 7", "jobs is a table"),
+        ("jobs = 7", "jobs must be a table"),
         ("[jobs]\nqueu = 'x'", "did you mean 'queue'"),
         ("[jobs]\nresult_seconds = 'long'", "result_seconds"),
-        ("[jobs]\nbroker = 'kafka://h'", "kafka://h is no broker for jobs"),
-        ("[jobs]\nbroker = 'http://me:secret@h'", r"http://me:\*\*\*@h is no broker"),
+        ("[jobs]\nbroker = 'kafka://h'", "kafka://h is not a broker for jobs"),
+        ("[jobs]\nbroker = 'http://me:secret@h'", r"http://me:\*\*\*@h is not a broker"),
         ("[jobs]\nslice_seconds = 200", "slice_seconds=200 must be at most half"),
         ("[jobs]\ntimezone = 'Mars/Base'", "no time zone 'Mars/Base'"),
         ("[jobs]\nqueue_type = 'stream'", "queue_type"),
-        ("[jobs]\nname = ''", "can't be empty"),
+        ("[jobs]\nname = ''", "must not be empty"),
         ("[jobs\n", "can't be read"),
     ],
 )
@@ -113,7 +113,7 @@ def test_rabbitmq_queues_have_priorities_or_are_quorum_queues() -> None:
         ({"queue_type": "quorum"}, None, True),
     ],
 )
-def test_sending_is_confirmed_where_something_rests_on_it(
+def test_producer_pool_confirms_important_tasks(
     monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], sender: Any, confirmed: bool
 ) -> None:
     monkeypatch.setattr(App, "current_worker_task", sender)
@@ -198,7 +198,7 @@ def test_every_makes_schedules() -> None:
 
 
 def test_every_refuses_what_is_no_time() -> None:
-    with pytest.raises(ConfigError, match="malformed crontab"):
+    with pytest.raises(ConfigError, match="Malformed crontab"):
         app_with().every("0 77 * * *")
 
 
@@ -210,7 +210,7 @@ def test_every_refuses_a_name_twice() -> None:
     @app.task(shared=False)
     def recur() -> None: ...
 
-    with pytest.raises(ConfigError, match="'twice' is there twice"):
+    with pytest.raises(ConfigError, match="Two schedules have the name 'twice'"):
         app.finalize()
 
 
@@ -225,7 +225,7 @@ def test_modules_and_files_are_included(workshops: MakeWorkshop) -> None:
     assert "tasks.add" in told.stderr
 
 
-def test_app_of_ones_own_is_run_with_its_module(workshops: MakeWorkshop, redis_url: str) -> None:
+def test_custom_app_runs_with_its_module(workshops: MakeWorkshop, redis_url: str) -> None:
     shop = workshops()
     (shop.folder / "mine.py").write_text(
         "from uttu.jobs import App, JobSettings\n"

@@ -231,7 +231,7 @@ def test_a_password_in_an_address_is_not_shown(project: Path) -> None:
         {"private": "true"},
     ],
 )
-def test_settings_that_lead_elsewhere_are_refused(project: Path, settings: dict[str, Any]) -> None:
+def test_settings_with_foreign_servers_are_refused(project: Path, settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         limits(project).check_settings(settings)
 
@@ -250,11 +250,11 @@ def test_settings_that_lead_elsewhere_are_refused(project: Path, settings: dict[
         {"dealy": "is said when the settings are read"},
     ],
 )
-def test_settings_that_lead_nowhere_may_be_given(project: Path, settings: dict[str, Any]) -> None:
+def test_harmless_settings_are_allowed(project: Path, settings: dict[str, Any]) -> None:
     limits(project).check_settings(settings)
 
 
-def test_what_the_project_itself_sets_may_be_given(project: Path) -> None:
+def test_settings_of_the_project_are_allowed(project: Path) -> None:
     (project / "uttu.toml").write_text(
         'frontier = "redis://f.example:1/2"\nproxy = "http://127.0.0.1:8080"\nprivate = true\nca_file = "/etc/ca.pem"\n'
     )
@@ -271,7 +271,7 @@ def test_what_the_project_itself_sets_may_be_given(project: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["--output=/tmp/x.csv", "../x", "a/b", "", ".hidden", "/etc/x.py", "away/evil.py", "a\nb"]
 )
-def test_what_is_no_crawl_of_the_project_is_refused(project: Path, name: str) -> None:
+def test_foreign_crawl_is_refused(project: Path, name: str) -> None:
     with pytest.raises(ConfigError):
         limits(project).check_crawl(name)
 
@@ -355,7 +355,7 @@ def test_a_revoked_message_runs_nothing_outside(shop: Crawling) -> None:
     assert sorted(path.name for path in outside_of(shop).iterdir()) == ["evil.py"]
 
 
-def test_a_file_that_uttu_did_not_write_is_not_replaced_by_a_message(shop: Crawling) -> None:
+def test_task_does_not_replace_a_foreign_file(shop: Crawling) -> None:
     file = shop.workshop.folder / "package.json"
     file.write_text("{}\n")
     for call in (

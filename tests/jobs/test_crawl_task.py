@@ -124,7 +124,7 @@ def test_several_workers_take_part(shop: Crawling) -> None:
     assert shop.rows() == shop.every_page_once
 
 
-def test_a_copy_of_the_message_does_nothing_twice(shop: Crawling) -> None:
+def test_copy_of_a_message_is_dropped(shop: Crawling) -> None:
     """The same message a second time while the first is at work, and a third time when all is over."""
     result = shop.crawl(output="out.jsonl").apply_async()
     shop.until_fetched(20)
@@ -203,7 +203,7 @@ def test_on_a_store_that_machines_share(shop: Crawling, redis_url: str) -> None:
 
 
 def test_a_spider_that_is_not_there(shop: Crawling) -> None:
-    with pytest.raises(SpiderError, match=r"there is no spider file nowhere\.py on .+, in the worker's folder "):
+    with pytest.raises(SpiderError, match=r"There is no spider file nowhere\.py on .+, in the worker's folder "):
         shop.get(shop.crawl("nowhere.py").apply_async())
 
 

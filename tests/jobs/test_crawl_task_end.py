@@ -28,7 +28,7 @@ def page(page): ...
 
 
 @pytest.mark.parametrize("again", [False, True])
-async def test_a_crawl_that_is_started_again_at_that_moment(
+async def test_crawl_restarts_while_a_slice_concludes(
     again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -37,24 +37,24 @@ async def test_a_crawl_that_is_started_again_at_that_moment(
     store = await catalog.create("pages", Rules())
     await store.ledger.note(state=CrawlState.FINISHED, slices={"a job": SliceMark(1)})
     await store.frontier.close()
-    turn = SliceRunner._turn
+    decide = SliceRunner._decide
 
     async def then_started_again(self: SliceRunner) -> SliceAction:
-        found = await turn(self)
+        found: SliceAction = await decide(self)
         if again and found is SliceAction.CONCLUDE:
             await (await catalog.create("pages", Rules())).frontier.close()
         return found
 
-    monkeypatch.setattr(SliceRunner, "_turn", then_started_again)
-    order = SliceRequest(kind="join", job="a job", seconds=1.0, began=0.0, file="spider.py")
-    word = await SliceRunner(order, SliceControl(1.0), lambda word: None, lambda text: None).run()
+    monkeypatch.setattr(SliceRunner, "_decide", then_started_again)
+    request = SliceRequest(kind="join", job="a job", seconds=1.0, began=0.0, file="spider.py")
+    event = await SliceRunner(request, SliceControl(1.0), lambda event: None, lambda text: None).run()
     await catalog.close()
     if again:
-        assert word == SliceEvent(end=SliceEnd.STALE)
+        assert event == SliceEvent(end=SliceEnd.STALE)
     else:
-        assert word.end is SliceEnd.OVER
-        assert word.summary is not None
-        assert word.summary["state"] == "finished"
+        assert event.end is SliceEnd.OVER
+        assert event.summary is not None
+        assert event.summary["state"] == "finished"
 
 
 async def leave_unattended(catalog: CrawlCatalog) -> None:
@@ -68,16 +68,14 @@ async def leave_unattended(catalog: CrawlCatalog) -> None:
     await store.frontier.close()
 
 
-async def test_who_only_takes_part_leaves_the_end_to_who_writes_the_outputs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_join_leaves_the_end_to_the_slice_with_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("spider.py").write_text(SPIDER)
     catalog = await open_frontier("", DATA_FOLDER)
     await leave_unattended(catalog)
 
-    async def run(order: SliceRequest) -> SliceEvent:
-        return await SliceRunner(order, SliceControl(10.0), lambda word: None, lambda text: None).run()
+    async def run(request: SliceRequest) -> SliceEvent:
+        return await SliceRunner(request, SliceControl(10.0), lambda event: None, lambda text: None).run()
 
     part = await run(SliceRequest(kind="join", job="a job", seconds=10.0, began=0.0, file="spider.py"))
     assert part == SliceEvent(end=SliceEnd.STALE)

@@ -21,7 +21,7 @@ def order(number: int = 1, kind: str = "slice") -> SliceRequest:
     return SliceRequest(job="j", number=number, seconds=1.0, began=NOW, file="s.py", kind=kind)  # type: ignore[arg-type]
 
 
-def test_arguments_of_a_call_are_written_out_as_the_command_line_has_them() -> None:
+def test_arguments_become_text_as_on_the_command_line() -> None:
     given = {"text": "a b", "number": 2, "sizes": [2, "l"], "map": {"a": None}}
     ordered = build_request("j", 1.0, SliceState(), "s.py", arguments=given)
     assert ordered.arguments == {"text": "a b", "number": "2", "sizes": '[2,"l"]', "map": '{"a":null}'}
@@ -60,7 +60,7 @@ def test_a_copy_of_a_slice_that_was_killed_goes_on() -> None:
 
 
 @pytest.mark.parametrize("state", [CrawlState.RUNNING, CrawlState.FINISHED])
-def test_a_copy_of_a_slice_that_has_just_ended_waits_for_what_comes_of_it(state: CrawlState) -> None:
+def test_copy_of_a_slice_that_just_ended_waits(state: CrawlState) -> None:
     known = facts(state, mark=SliceMark(3, NOW - PATIENCE + 1))
     assert turn(known, 3) is SliceAction.WAIT
     late = facts(state, mark=SliceMark(3, NOW - PATIENCE - 1))
@@ -107,10 +107,10 @@ def test_marks_come_back_as_they_were_noted(number: int, ended: float) -> None:
 
 
 def test_errors_come_through() -> None:
-    word = SliceEvent.of_error(SpiderError("there is no spider file"))
-    assert word.end is SliceEnd.FAILED
-    assert isinstance(word.exception(), SpiderError)
-    assert str(word.exception()) == "there is no spider file"
-    unknown = SliceEvent.of_error(ValueError("what")).exception()
+    event = SliceEvent.from_error(SpiderError("there is no spider file"))
+    assert event.end is SliceEnd.FAILED
+    assert isinstance(event.to_exception(), SpiderError)
+    assert str(event.to_exception()) == "there is no spider file"
+    unknown = SliceEvent.from_error(ValueError("what")).to_exception()
     assert type(unknown) is UttuError
     assert str(unknown) == "ValueError: what"

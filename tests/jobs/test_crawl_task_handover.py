@@ -82,7 +82,7 @@ async def test_it_was_paused_in_between(store: CrawlStore) -> None:
     assert await store.frontier.counts() == Counts(pending=2)
 
 
-async def test_it_is_paused_at_the_moment_it_goes_on(store: CrawlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_crawl_is_paused_while_it_continues(store: CrawlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     await store.ledger.note(state=CrawlState.RUNNING, seeded=True)
     await store.frontier.put(requests(2))
     facts = store.ledger.facts
@@ -101,7 +101,7 @@ async def test_it_is_paused_at_the_moment_it_goes_on(store: CrawlStore, monkeypa
     assert (await store.ledger.facts()).state == CrawlState.PAUSED
 
 
-async def test_an_operator_stops_it_while_it_is_handed_on(store: CrawlStore) -> None:
+async def test_operator_stops_a_crawl_between_slices(store: CrawlStore) -> None:
     supervisor = supervisor_of(store, Start(requests(1), then=requests(1, first=1)))
     running = asyncio.create_task(supervisor.run())
     await stated(store, CrawlState.RUNNING)

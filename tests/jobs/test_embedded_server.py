@@ -112,7 +112,7 @@ def test_ten_at_once_make_one_server(tmp_path: Path, server: Embedded) -> None:
         assert server_pid(server) == pid
 
 
-def test_the_server_killed_is_started_again_with_its_data(tmp_path: Path, server: Embedded) -> None:
+def test_killed_server_restarts_with_its_data(tmp_path: Path, server: Embedded) -> None:
     with held(tmp_path):
         for number in range(100):
             told(server, f"RPUSH list {number}")
@@ -123,7 +123,7 @@ def test_the_server_killed_is_started_again_with_its_data(tmp_path: Path, server
         assert told(server, "LLEN list") == ":100"
 
 
-def test_the_keeper_killed_is_replaced_and_users_notice_nothing(tmp_path: Path, server: Embedded) -> None:
+def test_killed_monitor_is_replaced(tmp_path: Path, server: Embedded) -> None:
     with held(tmp_path) as user:
         wait_until(lambda: guard_pid(server), "the keeper has a guard")
         pid, keeper = server_pid(server), keeper_pid(server)
@@ -164,7 +164,7 @@ def test_all_killed_at_once_leave_the_data(tmp_path: Path, server: Embedded) -> 
             assert told(server, "GET a") == "1"
 
 
-def test_a_user_starts_a_server_that_is_gone(server: Embedded) -> None:
+def test_user_restarts_a_missing_server(server: Embedded) -> None:
     server.hold()
     wait_until(lambda: guard_pid(server), "the keeper has a guard")
     for pid in (guard_pid(server), keeper_pid(server), server_pid(server)):

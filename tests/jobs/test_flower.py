@@ -104,7 +104,7 @@ def test_nobody_without_the_password(flower: Flower) -> None:
 
 
 def test_open_address_without_a_password_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"open to everybody at 0\.0\.0\.0"):
+    with pytest.raises(ConfigError, match=r"Flower at 0\.0\.0\.0 would be open to everybody"):
         build_arguments({}, ["--address=0.0.0.0"], {}, tmp_path)
     with pytest.raises(ConfigError, match="open to everybody"):
         build_arguments({"address": "0.0.0.0"}, [], {}, tmp_path)
@@ -128,7 +128,7 @@ def test_ports(tmp_path: Path) -> None:
             ({}, ["--port=x"], {}),
             ({}, ["--port=65536"], {}),
         ):
-            with pytest.raises(ConfigError, match="Flower can't listen"):
+            with pytest.raises(ConfigError, match="Flower cannot listen"):
                 build_arguments(table, given, environment, tmp_path)
         assert build_arguments({}, ["--unix_socket=s"], {}, tmp_path)
 

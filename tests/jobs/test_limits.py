@@ -70,7 +70,7 @@ def test_concurrency_grows_while_the_worker_runs(shop: Workshop) -> None:
     assert shop.uttu("jobs", "control", "pool_shrink", "1").returncode == 0
 
 
-def test_process_is_replaced_after_so_many_tasks(workshops: MakeWorkshop, redis_url: str) -> None:
+def test_process_is_replaced_after_max_tasks(workshops: MakeWorkshop, redis_url: str) -> None:
     shop = workshops(broker=redis_url)
     shop.worker("-c", "1", "--max-tasks-per-child", "2")
 

@@ -27,7 +27,7 @@ def shop(workshops: MakeWorkshop, broker: str) -> Workshop:
     return made
 
 
-def test_pattern_leads_to_its_queue_and_only_its_worker(shop: Workshop) -> None:
+def test_pattern_routes_to_its_queue(shop: Workshop) -> None:
     result = shop.task("in_slow").apply_async()
 
     assert shop.get(result) == "slow"
@@ -67,7 +67,7 @@ def test_highest_priority_is_first(shop: Workshop) -> None:
     assert order == ["p9", "p5", "p3", "p1", "p0", "p-none"]
 
 
-def test_worker_without_queues_takes_from_all_that_routes_name() -> None:
+def test_worker_without_queues_consumes_all_routes() -> None:
     app = App(
         JobSettings(broker="redis://nowhere", routes={"a.*": "slow", "b": {"queue": "fast"}}), set_as_current=False
     )

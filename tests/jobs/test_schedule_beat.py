@@ -46,7 +46,7 @@ def leads(beat: Scheduler) -> bool:
 SCHEDULE = {"e": {"task": "tasks.any", "every": 3600}}
 
 
-def test_one_of_several_leads_and_lets_the_next_when_it_ends(beats: Beats) -> None:
+def test_next_beat_leads_when_the_leader_ends(beats: Beats) -> None:
     first, second = beats(schedule=SCHEDULE), beats(schedule=SCHEDULE)
     assert leads(first)
     assert not leads(second)
@@ -56,16 +56,16 @@ def test_one_of_several_leads_and_lets_the_next_when_it_ends(beats: Beats) -> No
     assert not leads(first)
 
 
-def test_a_leader_that_was_stopped_sees_that_another_leads(beats: Beats, caplog: pytest.LogCaptureFixture) -> None:
+def test_suspended_leader_sees_that_another_leads(beats: Beats, caplog: pytest.LogCaptureFixture) -> None:
     first, second = beats(schedule=SCHEDULE), beats(schedule=SCHEDULE)
     assert leads(first)
     first.store.resign(first._owner)  # as if its time had run out
     assert leads(second)
     assert not leads(first)
-    assert "another beat leads now" in caplog.text
+    assert "Another beat leads now" in caplog.text
 
 
-def test_a_store_that_is_away_is_waited_for(tmp_path: Path, beats: Beats, caplog: pytest.LogCaptureFixture) -> None:
+def test_unavailable_store_is_waited_for(tmp_path: Path, beats: Beats, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     with RedisServer("redis", appendonly=True) as server:
         beat = beats(server.url, schedule=SCHEDULE)
@@ -74,13 +74,13 @@ def test_a_store_that_is_away_is_waited_for(tmp_path: Path, beats: Beats, caplog
         server.kill()
         assert [beat.tick() for _ in range(3)] == [1.0] * 3
         server.restart()
-        wait_until(lambda: leads(beat) and "schedules go on" in caplog.text)
+        wait_until(lambda: leads(beat) and "Schedules continue" in caplog.text)
         assert beat.store.entries()[0].state.next == next_due
-    waits = [record.message for record in caplog.records if record.message.startswith("schedules wait: ")]
+    waits = [record.message for record in caplog.records if record.message.startswith("Schedules wait: ")]
     assert len(set(waits)) == len(waits)
 
 
-def test_a_store_that_lost_everything_gets_the_fixed_ones_again(beats: Beats, redis_url: str) -> None:
+def test_leader_installs_fixed_schedules_in_an_empty_store(beats: Beats, redis_url: str) -> None:
     beat = beats(schedule=SCHEDULE)
     assert leads(beat)
     with redis.Redis.from_url(redis_url) as client:
@@ -90,13 +90,13 @@ def test_a_store_that_lost_everything_gets_the_fixed_ones_again(beats: Beats, re
     assert [kept.entry.name for kept in beat.store.entries()] == ["e"]
 
 
-def test_a_store_that_is_not_there_at_the_start_is_said(beats: Beats) -> None:
+def test_beat_reports_a_missing_store_at_its_start(beats: Beats) -> None:
     beat = beats(schedules="redis://127.0.0.1:1/0")
-    with pytest.raises(StoreError, match="the schedules can't be had from redis://127"):
+    with pytest.raises(StoreError, match="Cannot read or write the schedules on redis://127"):
         _ = beat.info
 
 
-def test_results_that_do_not_expire_by_themselves_are_cleaned_up(beats: Beats, tmp_path: Path) -> None:
+def test_expired_results_are_cleaned_up(beats: Beats, tmp_path: Path) -> None:
     beat = beats(backend=f"db+sqlite:///{tmp_path}/results.db")
     beat.tick()
     (kept,) = beat.store.entries()

@@ -22,11 +22,11 @@ def entry(when: Trigger, grace: float | None = 3600.0) -> Schedule:
     return Schedule(name="e", task="t", when=when, grace=grace)
 
 
-def test_what_is_not_due_is_not_sent() -> None:
+def test_run_is_not_sent_before_it_is_due() -> None:
     assert find_due_times(entry(DAILY), DUE, DUE - seconds(0.001)) is None
 
 
-def test_what_is_due_is_sent_for_its_time() -> None:
+def test_run_is_sent_for_its_due_time() -> None:
     planned = find_due_times(entry(DAILY), DUE, DUE)
     assert planned is not None
     assert (planned.due, planned.next, planned.missed) == ((DUE,), DUE + timedelta(days=1), False)
@@ -39,14 +39,14 @@ def test_a_few_seconds_late_everything_is_sent() -> None:
     assert planned.next == DUE + seconds(6)
 
 
-def test_of_what_was_missed_often_the_latest_is_sent() -> None:
+def test_latest_of_several_missed_runs_is_sent() -> None:
     planned = find_due_times(entry(Every(60.0)), DUE, DUE + seconds(86_430))
     assert planned is not None
     assert (planned.due, planned.next) == ((DUE + seconds(86_400),), DUE + seconds(86_460))
     assert not planned.missed
 
 
-def test_what_is_later_than_its_grace_is_not_sent() -> None:
+def test_run_later_than_its_grace_is_not_sent() -> None:
     late = find_due_times(entry(DAILY, 1800.0), DUE, DUE + timedelta(days=3, seconds=1800))
     assert late is not None
     assert late.due == (DUE + timedelta(days=3),)
@@ -74,7 +74,7 @@ def test_time_goes_on(every: float, late: int, grace: float | None) -> None:
         assert len(planned.due) <= 1
 
 
-def test_a_fire_has_the_same_id_whoever_makes_it() -> None:
+def test_run_id_depends_on_app_schedule_and_time() -> None:
     assert create_run("app", "e", DUE) == create_run("app", "e", DUE)
     others = {
         create_run("app", "e", DUE).id,

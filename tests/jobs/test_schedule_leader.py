@@ -62,7 +62,7 @@ class Beat:
 
     def pass_(self, seconds: float) -> float:
         self.clock.advance(seconds)
-        return self.leader.turn()
+        return self.leader.run_cycle()
 
     @property
     def state(self) -> ScheduleState:
@@ -102,27 +102,27 @@ def beat(beats: Callable[..., Beat]) -> Beat:
     return beats()
 
 
-def test_what_is_due_is_sent_once(beat: Beat) -> None:
+def test_due_run_is_sent_once(beat: Beat) -> None:
     beat.add(args=(1,), kwargs={"x": 2}, options={"priority": 0})
     due = beat.state.next
     assert beat.pass_(59.5) == 0.5
     assert beat.sent == []
     beat.pass_(0.5)
-    beat.leader.turn()
+    beat.leader.run_cycle()
     (message,) = beat.sent
     assert message["headers"]["task"] == "tasks.any"
     assert message["headers"]["id"] == create_run(beat.name, "e", due).id
     assert json.loads(base64.b64decode(message["body"]))[:2] == [[1], {"x": 2}]
     assert message["headers"][RUN_HEADER]["entry"] == "e"
     assert (beat.state.last, beat.state.next, beat.state.sent) == (due, due + timedelta(seconds=60), 1)
-    assert beat.store.fires() == []
+    assert beat.store.runs() == []
 
 
 def test_a_clock_that_is_set_back_does_not_send_again(beat: Beat) -> None:
     beat.add()
     beat.pass_(60)
     beat.clock._time -= 3000
-    beat.leader.turn()
+    beat.leader.run_cycle()
     beat.pass_(3000)
     assert len(beat.sent) == 1
     beat.pass_(60)
@@ -134,13 +134,13 @@ def test_who_takes_over_goes_on(beat: Beat) -> None:
     beat.pass_(60)
     former = beat.leader
     beat.clock.advance(60)
-    beat.takes_over("two").turn()
-    former.turn()
+    beat.takes_over("two").run_cycle()
+    former.run_cycle()
     assert len(beat.sent) == 2
     assert len(set(beat.ids)) == 2
 
 
-def test_what_was_taken_and_not_sent_is_sent_by_the_next(beat: Beat, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_next_leader_sends_unsent_runs(beat: Beat, monkeypatch: pytest.MonkeyPatch) -> None:
     beat.add()
 
     class Killed(BaseException):
@@ -153,16 +153,14 @@ def test_what_was_taken_and_not_sent_is_sent_by_the_next(beat: Beat, monkeypatch
         patched.setattr("uttu.jobs.schedules.beat.send", killed)
         with pytest.raises(Killed):
             beat.pass_(60)
-    (left,) = beat.store.fires()
+    (left,) = beat.store.runs()
     assert beat.sent == []
-    beat.takes_over("two").turn()
+    beat.takes_over("two").run_cycle()
     assert beat.ids == [left.id]
-    assert beat.store.fires() == []
+    assert beat.store.runs() == []
 
 
-def test_what_was_sent_and_not_struck_off_is_sent_under_the_same_id(
-    beat: Beat, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_that_was_not_deleted_is_sent_with_the_same_id(beat: Beat, monkeypatch: pytest.MonkeyPatch) -> None:
     beat.add()
     done = beat.store.change
 
@@ -175,7 +173,7 @@ def test_what_was_sent_and_not_struck_off_is_sent_under_the_same_id(
         patched.setattr(beat.store, "change", killed)
         with pytest.raises(KeyboardInterrupt):
             beat.pass_(60)
-    beat.takes_over("two").turn()
+    beat.takes_over("two").run_cycle()
     assert len(beat.ids) == 2
     assert len(set(beat.ids)) == 1
     assert beat.state.sent == 1
@@ -189,7 +187,7 @@ def test_a_leader_that_lost_its_lease_sends_no_more(beat: Beat, monkeypatch: pyt
     beat.store.change("e", beat.state, beat.state, add=[create_run(beat.name, "e", beat.now)])
     former._renewed -= 10
     with pytest.raises(_Deposed):
-        former.turn()
+        former.run_cycle()
     assert beat.sent == []
 
 
@@ -201,24 +199,24 @@ def test_a_broker_that_is_away_is_waited_for(beats: Callable[..., Beat]) -> None
         for _ in range(3):
             with pytest.raises(BrokerAway):
                 beat.pass_(10)
-        assert len(beat.store.fires()) == 1
+        assert len(beat.store.runs()) == 1
         server.restart()
-        beat.leader.turn()
+        beat.leader.run_cycle()
         # The one that was written down; and of the two that were missed since, as they are due a few seconds ago, both.
         assert len(beat.sent) == 3
         assert len(set(beat.ids)) == 3
 
 
-def test_what_waits_longer_than_its_grace_is_left_out(beat: Beat) -> None:
+def test_run_that_waits_longer_than_its_grace_is_left_out(beat: Beat) -> None:
     beat.add(grace=100.0)
     beat.store.change("e", beat.state, beat.state, add=[create_run(beat.name, "e", beat.now - timedelta(seconds=101))])
-    beat.leader.turn()
+    beat.leader.run_cycle()
     assert beat.sent == []
-    assert beat.store.fires() == []
+    assert beat.store.runs() == []
     assert beat.state.missed == 1
 
 
-def test_what_was_due_while_no_beat_ran_is_sent_once(beat: Beat) -> None:
+def test_run_due_without_a_beat_is_sent_once(beat: Beat) -> None:
     beat.add()
     beat.pass_(86_400)
     assert len(beat.sent) == 1
@@ -226,7 +224,7 @@ def test_what_was_due_while_no_beat_ran_is_sent_once(beat: Beat) -> None:
     assert len(beat.sent) == 2
 
 
-def test_what_is_paused_is_not_sent_and_not_made_up_for(beat: Beat) -> None:
+def test_paused_schedule_skips_its_runs(beat: Beat) -> None:
     beat.add()
     paused = ScheduleState(next=beat.state.next, paused=True)
     beat.store.change("e", beat.state, paused)
@@ -234,7 +232,7 @@ def test_what_is_paused_is_not_sent_and_not_made_up_for(beat: Beat) -> None:
     assert beat.sent == []
 
 
-def test_what_is_paused_while_it_is_sent_is_known_to_be_sent(beat: Beat, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_schedule_paused_during_a_send_counts_as_sent(beat: Beat, monkeypatch: pytest.MonkeyPatch) -> None:
     beat.add()
 
     def paused_then(*words: Any) -> str:
@@ -245,10 +243,10 @@ def test_what_is_paused_while_it_is_sent_is_known_to_be_sent(beat: Beat, monkeyp
     beat.pass_(60)
     assert len(beat.sent) == 1
     assert (beat.state.sent, beat.state.paused) == (1, True)
-    assert beat.store.fires() == []
+    assert beat.store.runs() == []
 
 
-def test_arguments_that_can_not_be_sent_hold_up_nobody(beat: Beat) -> None:
+def test_unserialisable_arguments_block_no_other_schedule(beat: Beat) -> None:
     beat.store.put(
         Schedule(name="bad", task="tasks.any", when=Every(60.0), options={"serializer": "no-such"}, source="command"),
         ScheduleState(next=beat.now),
@@ -256,15 +254,15 @@ def test_arguments_that_can_not_be_sent_hold_up_nobody(beat: Beat) -> None:
     beat.store.put(
         Schedule(name="good", task="tasks.any", when=Every(60.0), source="command"), ScheduleState(next=beat.now)
     )
-    beat.leader.turn()
+    beat.leader.run_cycle()
     assert [message["headers"][RUN_HEADER]["entry"] for message in beat.sent] == ["good"]
     notes = {kept.entry.name: kept.state.note for kept in beat.store.entries()}
     assert "no-such" in notes["bad"]
     assert notes["good"] == ""
-    assert beat.store.fires() == []
+    assert beat.store.runs() == []
 
 
-def test_arguments_in_code_may_be_made_anew_each_time(beat: Beat) -> None:
+def test_lazy_arguments_are_evaluated_for_each_run(beat: Beat) -> None:
     numbers = iter(range(10))
     lazy = {"args": (BeatLazyFunc(lambda: next(numbers)), "x"), "kwargs": {"y": BeatLazyFunc(lambda: next(numbers))}}
     beat.app.conf.beat_schedule["lazy"] = {"task": "tasks.any", "schedule": 60.0, **lazy}
@@ -282,7 +280,7 @@ class TestOverlap:
         beat.pass_(60)
         assert len(beat.sent) == 2
 
-    def test_skip_leaves_out_while_the_one_before_waits_or_runs(self, beat: Beat) -> None:
+    def test_skip_while_the_previous_run_waits_or_runs(self, beat: Beat) -> None:
         beat.add(overlap="skip")
         beat.pass_(60)
         beat.pass_(60)
@@ -295,7 +293,7 @@ class TestOverlap:
         assert (len(beat.sent), beat.state.skipped) == (1, 3)
         beat.store.begin(beat.ids[0], "worker", LONG, alone="e")
         beat.store.end(beat.ids[0], "worker", LONG, alone="e")
-        beat.leader.turn()
+        beat.leader.run_cycle()
         assert len(beat.sent) == 1
         beat.pass_(60)
         assert (len(beat.sent), beat.state.skipped) == (2, 3)
@@ -305,7 +303,7 @@ class TestOverlap:
         beat.pass_(5)
         assert len(beat.sent) == 1
 
-    def test_a_worker_that_died_holds_up_nothing(self, beat: Beat) -> None:
+    def test_dead_worker_blocks_no_run(self, beat: Beat) -> None:
         beat.add(overlap="skip")
         beat.pass_(60)
         beat.store.begin(beat.ids[0], "worker", 0.001, alone="e")
@@ -313,7 +311,7 @@ class TestOverlap:
         beat.pass_(60)
         assert len(beat.sent) == 2
 
-    def test_a_message_that_was_lost_holds_up_for_the_grace_only(self, beat: Beat) -> None:
+    def test_lost_message_blocks_its_schedule_for_the_grace_only(self, beat: Beat) -> None:
         beat.add(overlap="skip", grace=120.0)
         beat.pass_(60)
         beat.pass_(60)
@@ -321,36 +319,36 @@ class TestOverlap:
         beat.pass_(60)
         assert len(beat.sent) == 2
 
-    def test_queue_sends_each_when_the_one_before_is_over(self, beat: Beat) -> None:
+    def test_queue_sends_a_run_when_the_previous_one_is_over(self, beat: Beat) -> None:
         beat.add(overlap="queue")
         for _ in range(3):
             beat.pass_(60)
         assert len(beat.sent) == 1
-        assert len(beat.store.fires()) == 2
+        assert len(beat.store.runs()) == 2
         for number in (1, 2):
             beat.store.begin(beat.ids[-1], "worker", LONG, alone="e")
-            beat.leader.turn()
+            beat.leader.run_cycle()
             assert len(beat.sent) == number
             beat.store.end(beat.ids[-1], "worker", LONG, alone="e")
-            beat.leader.turn()
+            beat.leader.run_cycle()
             assert len(beat.sent) == number + 1
         dues = [message["headers"][RUN_HEADER]["due"] for message in beat.sent]
         assert dues == sorted(set(dues))
-        assert beat.store.fires() == []
+        assert beat.store.runs() == []
 
-    def test_what_is_queued_longer_than_its_grace_is_left_out(self, beat: Beat) -> None:
+    def test_run_queued_longer_than_its_grace_is_left_out(self, beat: Beat) -> None:
         beat.add(overlap="queue", grace=150.0)
         for number in range(6):
             beat.pass_(60)
             if number == 0:
                 beat.store.begin(beat.ids[0], "worker", LONG, alone="e")
         assert len(beat.sent) == 1
-        assert len(beat.store.fires()) == 3
+        assert len(beat.store.runs()) == 3
         assert beat.state.missed == 2
 
 
 class TestInstalling:
-    def test_what_is_in_uttu_toml_is_kept_up_to_date(self, beats: Callable[..., Beat]) -> None:
+    def test_leader_updates_schedules_of_uttu_toml(self, beats: Callable[..., Beat]) -> None:
         beat = beats(schedule={"f": {"task": "tasks.any", "every": 60}, "g": {"task": "tasks.any", "every": 7}})
         beat.add()
         beat.leader.install()
@@ -384,23 +382,23 @@ class TestInstalling:
         beat.pass_(60)
         beat.clock.advance(90)
         beat.takes_over("two").install()
-        beat.leader.turn()
+        beat.leader.run_cycle()
         assert len(beat.sent) == 2
         assert beat.state.last == beat.now - timedelta(seconds=30)
 
-    def test_what_was_added_by_command_is_not_overwritten(
+    def test_schedule_added_by_command_is_not_overwritten(
         self, beats: Callable[..., Beat], caplog: pytest.LogCaptureFixture
     ) -> None:
         beat = beats(schedule={"e": {"task": "other", "every": 9}})
         beat.add()
         beat.leader.install()
         assert beat.store.entries()[0].entry.task == "tasks.any"
-        assert "schedule 'e' of uttu.toml is left out" in caplog.text
+        assert "Left out schedule 'e' of uttu.toml" in caplog.text
 
-    def test_one_that_is_wrong_does_not_stop_the_others(
+    def test_invalid_schedule_does_not_stop_the_others(
         self, beats: Callable[..., Beat], caplog: pytest.LogCaptureFixture
     ) -> None:
         beat = beats(schedule={"a": {"task": "t", "crontab": "x"}, "b": {"task": "t", "every": 9}})
         beat.leader.install()
         assert [kept.entry.name for kept in beat.store.entries()] == ["b"]
-        assert "left out: schedule 'a': malformed crontab 'x'" in caplog.text
+        assert "Left out: Schedule 'a': Malformed crontab 'x'" in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sqlite3
 import subprocess
 import sys
@@ -75,7 +76,7 @@ def test_a_socket_is_written_as_celery_does() -> None:
             assert client.hkeys("uttu:{app}:jobs:entries") == [b"minutely"]
 
 
-def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
+def test_unreachable_server_is_named_without_its_password() -> None:
     store = open_schedule_store("redis://:secret@127.0.0.1:1/0", "app")
     with pytest.raises(StoreError, match=r"redis://:\*\*\*@127\.0\.0\.1:1/0") as caught:
         store.entries()
@@ -84,17 +85,17 @@ def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
 
 @pytest.mark.parametrize("url", ["amqp://127.0.0.1", "sqlite:", "nonsense"])
 def test_nothing_else_is_a_store(url: str) -> None:
-    with pytest.raises(ConfigError, match="schedules can't be kept at"):
+    with pytest.raises(ConfigError, match="Cannot store schedules at"):
         open_schedule_store(url, "app")
 
 
-def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+def test_foreign_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "s.db").write_text("x" * 5000)
-    with pytest.raises(StoreError, match=r"s\.db can't be used"):
+    with pytest.raises(StoreError, match=r"Cannot read or write the schedules in .*s\.db: "):
         open_schedule_store("sqlite:s.db", "app", tmp_path).entries()
 
 
-def test_a_clock_that_is_set_back_holds_up_nothing(tmp_path: Path) -> None:
+def test_clock_set_back_blocks_no_run(tmp_path: Path) -> None:
     """What was held by the clock before would otherwise be held for as long as the clock went back."""
     early, late = FakeClock(), FakeClock(FakeClock().time() + 3600)
     after, before = (SqliteScheduleStore(tmp_path / "s.db", clock.time) for clock in (early, late))
@@ -107,7 +108,7 @@ def test_a_clock_that_is_set_back_holds_up_nothing(tmp_path: Path) -> None:
         store.close()
 
 
-def test_a_clock_that_is_corrected_takes_nothing_from_its_owner(tmp_path: Path) -> None:
+def test_corrected_clock_keeps_the_lease(tmp_path: Path) -> None:
     early, late = FakeClock(), FakeClock(FakeClock().time() + 0.5)
     after, before = (SqliteScheduleStore(tmp_path / "s.db", clock.time) for clock in (early, late))
     before.lead("a", LONG)
@@ -168,3 +169,25 @@ def test_many_processes_open_a_new_file_at_once(tmp_path: Path) -> None:
         process.stdin.write("\n")
         process.stdin.flush()
     assert sorted(process.communicate()[0].strip() for process in running) == ["1", "None", "None", "None"]
+
+
+class BusyConnection(sqlite3.Connection):
+    """Fails twice as SQLite does while another process changes a new file to the write-ahead log."""
+
+    failures = 2
+
+    def executescript(self, sql_script: str, /) -> sqlite3.Cursor:
+        if self.failures:
+            self.failures -= 1
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+            raise error
+        return super().executescript(sql_script)
+
+
+def test_store_waits_while_another_process_sets_up_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", functools.partial(connect, factory=BusyConnection))
+    store = SqliteScheduleStore(tmp_path / "s.db")
+    assert store.lead("a", LONG) == 1
+    store.close()

@@ -39,7 +39,7 @@ def shop(workshops: MakeWorkshop, broker: str) -> Workshop:
     with (made.folder / "tasks.py").open("a") as file:
         file.write(IN_CODE)
     made.worker("-c", "3")
-    made.start("jobs", "beat", "-l", "INFO", "--pidfile", "", until="this beat leads")
+    made.start("jobs", "beat", "-l", "INFO", "--pidfile", "", until="This beat leads")
     return made
 
 
@@ -90,7 +90,7 @@ def test_schedules_from_everywhere_run(shop: Workshop, word: str) -> None:
     wait_until(lambda: shop.notes().count(word) >= before + 3, f"{word} runs")
 
 
-def test_a_schedule_is_added_paused_resumed_and_removed_at_run_time(shop: Workshop, name: str) -> None:
+def test_schedule_is_changed_while_beats_run(shop: Workshop, name: str) -> None:
     add(shop, name, "--task", "tasks.say", "--args", json.dumps([name]), "--every", "0.5")
     wait_until(lambda: shop.notes().count(name) >= 2, f"{name} runs")
     assert shop.uttu("schedule", "pause", name).returncode == 0
@@ -119,7 +119,7 @@ def test_one_is_run_now_and_its_times_stay(shop: Workshop, name: str) -> None:
     shop.uttu("schedule", "rm", name)
 
 
-def test_skip_leaves_out_what_is_due_while_it_runs(shop: Workshop, name: str) -> None:
+def test_skip_leaves_out_runs_while_one_is_active(shop: Workshop, name: str) -> None:
     add(shop, name, "--task", "tasks.wait_for", "--args", json.dumps([name]), "--every", "0.5", "--overlap", "skip")
     wait_until(lambda: listed(shop, name)["skipped"] >= 2, f"{name} is left out")
     assert shop.notes().count(f"waiting {name}") == 1
@@ -129,9 +129,9 @@ def test_skip_leaves_out_what_is_due_while_it_runs(shop: Workshop, name: str) ->
     shop.uttu("schedule", "rm", name)
 
 
-def test_queue_runs_what_was_due_one_after_another(shop: Workshop, store: ScheduleBackend, name: str) -> None:
+def test_queue_runs_one_after_another(shop: Workshop, store: ScheduleBackend, name: str) -> None:
     add(shop, name, "--task", "tasks.wait_for", "--args", json.dumps([name]), "--every", "0.5", "--overlap", "queue")
-    wait_until(lambda: sum(each.entry == name for each in store.fires()) >= 3, "some wait")
+    wait_until(lambda: sum(each.entry == name for each in store.runs()) >= 3, "some wait")
     assert shop.notes().count(f"waiting {name}") == 1
     (shop.folder / name).touch()
     wait_until(lambda: shop.notes().count(f"waiting {name}") >= 4, "they run")
@@ -139,7 +139,7 @@ def test_queue_runs_what_was_due_one_after_another(shop: Workshop, store: Schedu
     shop.uttu("schedule", "rm", name)
 
 
-def test_a_fire_that_was_sent_twice_runs_once(shop: Workshop, app: App, store: ScheduleBackend, name: str) -> None:
+def test_run_sent_twice_runs_once(shop: Workshop, app: App, store: ScheduleBackend, name: str) -> None:
     fired = fires_until(app, name, store, f"say {name}")
     entry = Schedule(name=name, task="tasks.say", args=(name,), when=Every(60.0))
     send(app, entry, fired)
@@ -147,7 +147,7 @@ def test_a_fire_that_was_sent_twice_runs_once(shop: Workshop, app: App, store: S
     assert shop.notes().count(name) == 1
 
 
-def test_two_copies_of_a_fire_do_not_run_beside_each_other(shop: Workshop, app: App, name: str) -> None:
+def test_two_copies_of_a_run_do_not_run_at_once(shop: Workshop, app: App, name: str) -> None:
     entry = Schedule(name=name, task="tasks.wait_for", args=(name,), when=Every(60.0))
     fired = create_run(app.uttu.name, name, datetime.now(UTC))
     for _ in range(2):
@@ -158,20 +158,16 @@ def test_two_copies_of_a_fire_do_not_run_beside_each_other(shop: Workshop, app: 
     assert shop.notes().count(f"waiting {name}") == 1
 
 
-def test_a_fire_that_tries_again_is_over_when_it_succeeds(
-    shop: Workshop, app: App, store: ScheduleBackend, name: str
-) -> None:
+def test_retried_run_is_over_when_it_succeeds(shop: Workshop, app: App, store: ScheduleBackend, name: str) -> None:
     fired = fires_until(app, name, store, "stubborn", overlap="skip")
     assert f"on_success {fired.id} 2" in shop.notes()
 
 
-def test_a_fire_that_expires_in_the_queue_is_over(shop: Workshop, app: App, store: ScheduleBackend, name: str) -> None:
+def test_expired_run_is_over(shop: Workshop, app: App, store: ScheduleBackend, name: str) -> None:
     fires_until(app, name, store, f"say {name}", options={"expires": "2020-01-01T00:00:00+00:00"})
     assert name not in shop.notes()
 
 
-def test_a_fire_whose_process_was_killed_runs_again(
-    shop: Workshop, app: App, store: ScheduleBackend, name: str
-) -> None:
+def test_run_of_a_killed_process_runs_again(shop: Workshop, app: App, store: ScheduleBackend, name: str) -> None:
     fires_until(app, name, store, f"die_once {name}", overlap="skip")
     assert (shop.folder / name).exists()

@@ -41,7 +41,7 @@ class Kept:
 @pytest.fixture
 def backend() -> Any:
     app = SimpleNamespace()
-    app.starts = StartedRecorder(app)
+    app.started = StartedRecorder(app)
     app.backend = delay_started(Kept)(app)
     return app.backend
 
@@ -109,9 +109,9 @@ def test_end_waits_while_the_start_is_being_stored(backend: Any) -> None:
     assert backend.stored == [("task", "STARTED"), ("task", "SUCCESS")]
 
 
-def test_backend_that_is_away_is_told_of_and_asked_again(backend: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_error_of_the_backend_is_logged(backend: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         runs(backend, "bad")
         until_stored(backend, "long")
 
-    assert "that bad has started could not be stored: away" in caplog.text
+    assert "Cannot store the state STARTED of task bad: away" in caplog.text

@@ -33,7 +33,7 @@ def test_one_event_loop_for_each_process(shop: Workshop) -> None:
     assert len(set(found)) == len({process for _, process in found})
 
 
-def test_calls_of_an_async_function_outside_workers_wait_for_it(shop: Workshop) -> None:
+def test_async_task_called_directly_blocks(shop: Workshop) -> None:
     @shop.app.task(shared=False)
     async def double(number: int) -> int:
         return number * 2

@@ -123,7 +123,7 @@ def test_a_cookie_header_goes_along_from_http_to_https() -> None:
     assert follow(follow(start, "https://a.example/"), "http://a.example/").headers == {}
 
 
-def test_own_cookies_win_over_the_jar_after_a_redirect_too() -> None:
+def test_spider_cookies_win_over_the_jar_after_a_redirect() -> None:
     jar = CookieJar()
     jar.keep(Headers([("set-cookie", "own=jar; Path=/"), ("set-cookie", "j=1; Path=/")]), "http://a.example/")
     target = follow(Request.to("http://a.example/", cookies={"own": "mine"}), "/x", "r=2; Path=/x")

@@ -54,19 +54,19 @@ def test_the_wait_is_bounded_and_grows(policy: RetryPolicy, attempt: int, roll: 
 
 
 @pytest.mark.parametrize("status", [200, 204, 301, 304, 400, 401, 403, 404, 410, 418, 451, 501, 505])
-def test_answers_that_another_try_can_not_mend(status: int) -> None:
+def test_permanent_statuses_are_not_retried(status: int) -> None:
     assert decide_status(POLICY, 1, status, None, 0.0) is None
 
 
 @pytest.mark.parametrize("status", sorted(SERVER))
-def test_a_failing_server_is_tried_again_within_the_budget(status: int) -> None:
+def test_failing_server_is_retried_within_the_budget(status: int) -> None:
     assert decide_status(POLICY, 1, status, None, 0.0) == Verdict(retry=True, after=1.0)
     assert decide_status(POLICY, 3, status, None, 0.0) == Verdict(retry=True, after=4.0)
     assert decide_status(POLICY, 4, status, None, 0.0) == Verdict(retry=False)
 
 
 @pytest.mark.parametrize("status", sorted(THROTTLED))
-def test_a_throttling_host_is_left_alone_and_its_page_has_more_tries(status: int) -> None:
+def test_throttling_host_is_held_and_its_page_has_more_attempts(status: int) -> None:
     first = decide_status(POLICY, 1, status, None, 0.0)
     assert first == Verdict(retry=True, after=5.0, hold=5.0)
     tenth = decide_status(POLICY, 10, status, None, 0.0)
@@ -145,7 +145,7 @@ failures = st.integers(500, 999) | st.just(429) | st.builds(NetworkError) | st.b
 
 
 @given(st.integers(1, 10_000), failures, st.none() | st.floats(0, 1e12), rolls)
-def test_a_site_is_closed_as_long_as_its_robots_txt_is_tried_and_no_longer(
+def test_lane_is_held_while_robots_txt_is_retried(
     tries: int, failure: FetchError | int, retry_after: float | None, roll: float
 ) -> None:
     verdict = decide_robots(tries, failure, retry_after, roll)
@@ -196,7 +196,7 @@ def test_no_header_raises(value: str) -> None:
 
 @pytest.mark.parametrize("status", sorted(THROTTLED | SERVER))
 @pytest.mark.parametrize("retry_after", [MAX_RETRY_AFTER + 1, 365 * 86400.0, math.inf])
-def test_a_host_that_asks_for_too_much_time(status: int, retry_after: float) -> None:
+def test_retry_after_beyond_the_limit(status: int, retry_after: float) -> None:
     verdict = decide_status(POLICY, 1, status, retry_after, 0.0)
     assert verdict == Verdict(retry=False, too_long=retry_after, closed=status in THROTTLED)
     robots = decide_robots(1, status, retry_after, 0.0)

@@ -33,7 +33,7 @@ def allowed(robots: str | bytes | Robots, path: str, agent: str = AGENT) -> bool
         ("(odd)", ""),
     ],
 )
-def test_the_product_token_is_the_name_without_the_rest(agent: str, token: str) -> None:
+def test_product_token(agent: str, token: str) -> None:
     assert product_token(agent) == token
 
 
@@ -51,7 +51,7 @@ def test_our_own_group_replaces_the_one_for_everyone() -> None:
     assert not allowed(text, "/a", "OtherBot/1.0")
 
 
-def test_our_own_group_with_nothing_in_it_allows_everything() -> None:
+def test_own_group_without_rules_allows_everything() -> None:
     assert allowed("User-agent: *\nDisallow: /\n\nUser-agent: uttu\nDisallow:\n", "/a")
 
 
@@ -61,7 +61,7 @@ def test_groups_of_one_name_are_one_group() -> None:
 
 
 @pytest.mark.parametrize("name", ["we", "uttuish", "w", "eft", "web crawler", "0.1"])
-def test_a_name_that_is_only_similar_is_not_ours(name: str) -> None:
+def test_similar_user_agent_is_another_crawler(name: str) -> None:
     assert allowed(f"User-agent: {name}\nDisallow: /\n", "/a")
 
 
@@ -94,7 +94,7 @@ def test_wildcards_anchors_and_precedence() -> None:
     assert allowed("User-agent: *\nDisallow: /p\nAllow: /p\n", "/p"), "of equally long rules the kinder one holds"
 
 
-def test_percent_encoding_is_compared_not_spelling() -> None:
+def test_percent_encoding_is_normalised() -> None:
     assert not allowed("User-agent: *\nDisallow: /ü\n", "/%C3%BC")
     assert not allowed("User-agent: *\nDisallow: /%7Ejoe\n", "/~joe/x")
 
@@ -132,7 +132,7 @@ def test_a_byte_order_mark_and_broken_characters() -> None:
     assert not allowed(b"User-agent: *\nDisallow: /\xff\xfe\nDisallow: /a\n", "/a")
 
 
-def test_what_is_past_the_limit_is_ignored_from_the_last_whole_line() -> None:
+def test_rules_beyond_the_size_limit_are_ignored() -> None:
     line = b"Disallow: /aaaaaaaaaaaaaaaaaaa\n"
     body = b"User-agent: *\n" + line * (MAX_BYTES // len(line) + 1) + b"Disallow: /zzz\n"
     robots = parse(body)
@@ -142,13 +142,13 @@ def test_what_is_past_the_limit_is_ignored_from_the_last_whole_line() -> None:
     assert parse(b"x" * (MAX_BYTES + 1)).body == b""
 
 
-def test_half_a_line_of_a_file_that_was_cut_is_no_rule() -> None:
+def test_truncated_line_is_not_a_rule() -> None:
     assert not allowed(parse(b"User-agent: *\nDisallow: /private/\nDisallow: /", cut=True), "/private/")
     assert allowed(parse(b"User-agent: *\nDisallow: /private/\nDisallow: /", cut=True), "/public/")
     assert parse(b"User-agent: *", cut=True).body == b""
 
 
-def test_a_file_of_many_names_and_many_rules_is_read_in_time() -> None:
+def test_large_robots_txt_is_parsed_in_time() -> None:
     names = b"".join(b"User-agent: bot%d\n" % i for i in range(12_000))
     robots = parse(names + b"User-agent: *\n" + b"".join(b"Disallow: /%d\n" % i for i in range(15_000)))
     assert not allowed(robots, "/77")
@@ -241,6 +241,6 @@ PATHS = [
     st.sampled_from(PATHS),
 )
 @settings(max_examples=400)
-def test_the_short_way_gives_the_same_answers_as_the_long(rules: list[tuple[str, str]], path: str) -> None:
+def test_fast_path_gives_the_same_answers(rules: list[tuple[str, str]], path: str) -> None:
     text = "\n".join(["User-agent: *", *(f"{field}: {value}" for field, value in rules)])
     assert allowed(text, path) == Protego.parse(text).can_fetch(HOST + path, "*")

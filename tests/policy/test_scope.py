@@ -144,7 +144,7 @@ def test_public_hosts_are(host: str) -> None:
     assert Scope().refuse(canonical(f"http://{host}/"), 0) is None
 
 
-def test_where_the_user_started_is_in_scope_with_its_port_only() -> None:
+def test_start_host_is_in_scope_with_its_port_only() -> None:
     limits = Scope(start_hosts=frozenset({"localhost:8000", "10.0.0.5"}))
     assert limits.refuse("http://localhost:8000/a", 1) is None
     assert limits.refuse("http://localhost:9000/a", 1) == "a private address"
@@ -153,7 +153,7 @@ def test_where_the_user_started_is_in_scope_with_its_port_only() -> None:
     assert limits.refuse("http://10.0.0.6/", 1) == "a private address"
 
 
-def test_a_private_host_may_lead_to_itself_with_its_port_only() -> None:
+def test_private_host_may_link_to_itself_with_its_port_only() -> None:
     limits = Scope()
     for url in ("http://10.0.0.5/a", "https://10.0.0.5/a", "http://10.0.0.5:80/a", "http://0xa.0.0.5/a"):
         assert limits.refuse(url, 1, "10.0.0.5") is None, url
@@ -227,7 +227,7 @@ def spellings(number: int) -> list[str]:
 
 
 @given(private_v4, st.sampled_from(["http", "https", "HTTP"]), st.sampled_from(["", ":80", ":8443"]))
-def test_no_spelling_of_a_private_address_gets_in(number: int, scheme: str, port: str) -> None:
+def test_private_address_is_refused_in_every_form(number: int, scheme: str, port: str) -> None:
     limits = Scope()
     for host in spellings(number):
         try:
@@ -239,7 +239,7 @@ def test_no_spelling_of_a_private_address_gets_in(number: int, scheme: str, port
 
 
 @given(st.ip_addresses(v=4))
-def test_an_address_is_judged_alike_in_all_its_forms(ip: IPv4Address) -> None:
+def test_address_is_treated_alike_in_all_forms(ip: IPv4Address) -> None:
     private = is_private_address(str(ip))
     assert is_private_address(f"::ffff:{ip}") == private
     assert is_private_address(f"[64:ff9b::{ip}]") == private

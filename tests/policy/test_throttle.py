@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uttu.policy.concurrency import adjust_delay
+from uttu.policy.throttle import adjust_delay
 
 seconds = st.floats(0, 1000)
 

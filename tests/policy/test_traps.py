@@ -122,7 +122,7 @@ def test_a_calendar_that_is_walked_forward_ends(form: str) -> None:
     assert refused[0] == TODAY.year + 3
 
 
-def test_old_dates_have_a_budget_per_shape_and_what_was_allowed_stays_so() -> None:
+def test_old_dates_have_a_budget_per_shape() -> None:
     guard = Traps(TODAY)
     urls = [f"{SITE}/day/{date(1950, 1, 1) + timedelta(days=i)}" for i in range(MAX_OLD_DATES + 100)]
     verdicts = [guard.refuse(url) for url in urls]

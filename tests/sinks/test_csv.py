@@ -52,7 +52,7 @@ def test_a_bare_carriage_return_is_quoted(tmp_path: Path) -> None:
     assert write_all(tmp_path / "out.csv", {"a": "x\ry", "b": "x\r\n"}) == 'a,b\n"x\ry","x\r\n"\n'
 
 
-def test_what_is_not_an_object_goes_to_the_column_value(tmp_path: Path) -> None:
+def test_other_items_than_objects_go_to_the_column_value(tmp_path: Path) -> None:
     assert write_all(tmp_path / "out.csv", "text", [1, 2], 3) == 'value\ntext\n"[1,2]"\n3\n'
 
 
@@ -60,7 +60,7 @@ def test_empty_objects_are_rows(tmp_path: Path) -> None:
     assert write_all(tmp_path / "out.csv", {}, {}) == 'value\n""\n""\n'
 
 
-def test_a_new_key_makes_the_file_anew_with_all_columns(tmp_path: Path) -> None:
+def test_new_key_restarts_the_file_with_all_columns(tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
     sink = Csv(path)
     sink.open(b"")
@@ -87,15 +87,15 @@ def test_keys_that_hold_data_are_refused(tmp_path: Path) -> None:
         write_all(tmp_path / "out.csv", {str(n): n for n in range(2001)})
 
 
-def test_what_is_not_json_is_told_with_its_id(tmp_path: Path) -> None:
+def test_invalid_json_is_reported_with_its_id(tmp_path: Path) -> None:
     sink = Csv(tmp_path / "out.csv")
     sink.open(b"")
-    with pytest.raises(SinkError, match="item abc-0 "):
+    with pytest.raises(SinkError, match="Item abc-0 "):
         sink.write([StoredItem(1, "abc-0", b"{nonsense")])
     sink.close(finished=False)
 
 
-def test_a_file_with_other_columns_is_asked_for_again(tmp_path: Path) -> None:
+def test_file_with_other_columns_restarts_the_sink(tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
     sink = Csv(path)
     sink.open(b"")

@@ -44,7 +44,7 @@ def test_the_bytes_are_those_that_were_stored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b'{"a":1}', b"x" * 100], ids=["emptied", "shorter", "another file"])
-def test_a_file_that_was_changed_is_asked_for_again(tmp_path: Path, content: bytes) -> None:
+def test_changed_file_restarts_the_sink(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "out.jsonl"
     sink = JsonLines(path)
     sink.open(b"")
@@ -56,7 +56,7 @@ def test_a_file_that_was_changed_is_asked_for_again(tmp_path: Path, content: byt
 
 
 @pytest.mark.parametrize("harm", ["deleted", "moved", "emptied"])
-def test_a_file_that_is_changed_while_open_is_asked_for_again(tmp_path: Path, harm: str) -> None:
+def test_changed_open_file_restarts_the_sink(tmp_path: Path, harm: str) -> None:
     path = tmp_path / "out.jsonl"
     sink = JsonLines(path)
     sink.open(b"")
@@ -76,7 +76,7 @@ def test_a_file_that_is_changed_while_open_is_asked_for_again(tmp_path: Path, ha
     assert path.read_bytes() == b'{"a":1}\n' * 2
 
 
-def test_a_write_that_fails_is_told_and_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_is_reported_and_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "out.jsonl"
     sink = JsonLines(path)
     sink.open(b"")
@@ -93,8 +93,8 @@ def test_a_write_that_fails_is_told_and_undone(tmp_path: Path, monkeypatch: pyte
     message = str(caught.value)
     assert str(path) in message
     assert "No space left on device" in message
-    assert "free some space" in message
-    assert "nothing is lost" in message
+    assert "Free some space" in message
+    assert "no item is lost" in message
     assert path.read_bytes() == b'{"a":1}\n'
 
     sink.open(note)

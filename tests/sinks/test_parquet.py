@@ -118,7 +118,7 @@ def test_the_spool_stays_until_the_crawl_is_finished(tmp_path: Path) -> None:
     assert pq.read_table(path).to_pylist() == [{"a": "1"}, {"a": "b"}]
 
 
-def test_the_old_file_stays_whole_until_the_new_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_file_stays_until_the_new_one_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "out.parquet"
     write_all(path, {"a": 1})
     sink = Parquet(path)
@@ -135,17 +135,17 @@ def test_the_old_file_stays_whole_until_the_new_one_is(tmp_path: Path, monkeypat
     assert sorted(tmp_path.iterdir()) == [spool(path), path]
 
 
-def test_a_spool_that_was_cut_short_is_told(tmp_path: Path) -> None:
+def test_truncated_spool_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "out.parquet"
     sink = Parquet(path)
     sink.open(b"")
     sink.write(items({"a": 1}))
     spool(path).write_bytes(b"")
-    with pytest.raises(SinkError, match="was changed by someone else"):
+    with pytest.raises(SinkError, match="was changed by another process"):
         sink.close(finished=True)
 
 
-def test_only_what_counted_is_converted(tmp_path: Path) -> None:
+def test_only_confirmed_items_are_converted(tmp_path: Path) -> None:
     path = tmp_path / "out.parquet"
     sink = Parquet(path)
     sink.open(b"")
@@ -161,7 +161,7 @@ def test_keys_that_hold_data_are_refused(tmp_path: Path) -> None:
         write_all(tmp_path / "out.parquet", {str(n): n for n in range(2001)})
 
 
-def test_without_pyarrow_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(SinkError, match=r"pip install 'uttu\[parquet\]'"):
         Parquet(tmp_path / "out.parquet")

@@ -101,7 +101,7 @@ def test_a_suffix_that_is_taken(tmp_path: Path) -> None:
     assert stored == {"_id": "id-1", "a_2": 1, "A": 2, "a_3": 3}
 
 
-def test_columns_of_a_batch_that_did_not_count_are_found_again(tmp_path: Path) -> None:
+def test_columns_of_an_unconfirmed_batch_are_found_again(tmp_path: Path) -> None:
     path = tmp_path / "out.db"
     killed = Sqlite(path)
     killed.open(b"")
@@ -130,7 +130,7 @@ def test_other_tables_stay(tmp_path: Path) -> None:
     assert query(path, "SELECT * FROM items") == [{"_id": "id-1", "b": 1}]
 
 
-def test_a_table_that_is_not_ours_is_not_emptied(tmp_path: Path) -> None:
+def test_foreign_table_is_not_emptied(tmp_path: Path) -> None:
     path = tmp_path / "out.db"
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE items (price)")
@@ -155,7 +155,7 @@ def test_another_table_is_another_output(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", ["DELETE FROM items", "DROP TABLE items", "ALTER TABLE items DROP COLUMN a"])
-def test_a_table_that_was_changed_is_asked_for_again(tmp_path: Path, harm: str) -> None:
+def test_changed_table_restarts_the_sink(tmp_path: Path, harm: str) -> None:
     path = tmp_path / "out.db"
     sink = Sqlite(path)
     sink.open(b"")
@@ -168,7 +168,7 @@ def test_a_table_that_was_changed_is_asked_for_again(tmp_path: Path, harm: str) 
         sink.open(note)
 
 
-def test_a_file_of_something_else_is_told(tmp_path: Path) -> None:
+def test_foreign_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "out.db").write_bytes(b"no database" * 100)
     with pytest.raises(SinkError, match=r"out\.db: file is not a database"):
         Sqlite(tmp_path / "out.db").open(b"")

@@ -34,18 +34,18 @@ def test_prints_lines() -> None:
     assert run.stdout.decode() == '{"n":0,"text":"ž"}\n{"n":1,"text":"ž"}\n'
 
 
-def test_a_reader_that_went_away_is_told_in_one_line() -> None:
+def test_closed_reader_is_reported_in_one_line() -> None:
     with subprocess.Popen(command(100_000), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
-        assert process.stderr.read().decode() == "the reader of standard output went away\n"
+        assert process.stderr.read().decode() == "Cannot write to standard output: its reader has closed it\n"
     assert process.returncode == 1
 
 
 def test_a_full_device_is_told_in_one_line() -> None:
     with open("/dev/full", "wb") as full:
         run = subprocess.run(command(1), stdout=full, stderr=subprocess.PIPE, check=False)
-    assert run.stderr.decode() == "can't write to standard output: No space left on device\n"
+    assert run.stderr.decode() == "Cannot write to standard output: No space left on device\n"
     assert run.returncode == 1

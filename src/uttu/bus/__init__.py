@@ -1,7 +1,7 @@
 """Publish and subscribe messages between programs, on RabbitMQ, Kafka, Redis or in memory.
 
-``base`` is the contract, ``topics`` the names, ``consumer`` the loop that every broker shares; beside them a file or
-folder per technology. Programs use the names below: ``bus = await connect("redis://127.0.0.1:6379")``.
+``base`` is the contract, ``topics`` the names, ``backend`` what every broker's bus shares; beside them a file or folder
+per technology. Programs use the names below: ``bus = await connect("redis://127.0.0.1:6379")``.
 """
 
 from __future__ import annotations

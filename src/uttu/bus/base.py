@@ -32,7 +32,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from itertools import count
 from math import isfinite
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 from uuid import uuid4
 
 import msgspec
@@ -41,18 +41,21 @@ from uttu.bus.topics import check_group, check_pattern, check_topic
 from uttu.clients import ConnectionListener
 from uttu.errors import Unsupported
 
+REASON_HEADER: Final = "uttu-reason"
+"""The header of a dead letter that contains the reason."""
+
 
 class Capability(StrEnum):
     """A feature that not every broker has; the value describes it to users."""
 
-    DURABLE = "messages survive the end of the broker"
+    DURABLE = "messages survive a restart of the broker"
     ORDER_BY_KEY = "messages of one key are handled in order, however many subscribers a group has"
-    REDELIVERY = "a message is handed out again without holding up those behind it"
-    PRIORITY = "messages of a higher priority overtake others"
-    DELAY = "messages are handed out some time after they were published"
-    SERVER_FILTER = "filters on headers are applied by the broker, so that the rest does not travel"
-    REPLAY = "a new group may start at the earliest message that is kept"
-    FIXED_GROUPS = "a group's topics are kept by the broker, and a subscriber that takes others is refused"
+    REDELIVERY = "a failed message is delivered again without delaying the messages behind it"
+    PRIORITY = "messages with a higher priority overtake others"
+    DELAY = "messages are delivered some time after they were published"
+    SERVER_FILTER = "the broker applies header filters, and sends only messages that match"
+    REPLAY = "a new group may start at the earliest stored message"
+    FIXED_GROUPS = "the broker stores the topics of a group, and refuses a subscriber with other topics"
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -91,8 +94,8 @@ class HeaderFilter(msgspec.Struct, frozen=True):
     any: bool = False
 
     def matches(self, headers: dict[str, str]) -> bool:
-        found = (headers.get(name) == value for name, value in self.headers.items())
-        return any(found) if self.any else all(found)
+        equal = (headers.get(name) == value for name, value in self.headers.items())
+        return any(equal) if self.any else all(equal)
 
 
 class SubscribeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +121,7 @@ class SubscribeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not self.topics:
-            raise ValueError("a subscription needs a topic")
+            raise ValueError("A subscription needs at least one topic")
         for topic in self.topics:
             check_pattern(topic)
         if self.group:
@@ -244,11 +247,11 @@ class Bus(Protocol):
 
 def make_id_generator() -> Callable[[], str]:
     """Return a function that returns a new message id at each call: one random prefix, and a counter."""
-    maker, numbers = uuid4().hex, count(1)
-    return lambda: f"{maker}-{next(numbers):x}"
+    prefix, numbers = uuid4().hex, count(1)
+    return lambda: f"{prefix}-{next(numbers):x}"
 
 
-def prepare_message(message: Message, capabilities: frozenset[Capability], give_id: Callable[[], str]) -> Message:
+def prepare_message(message: Message, capabilities: frozenset[Capability], generate_id: Callable[[], str]) -> Message:
     """Validate a message, and return it with an id.
 
     :raises ValueError: see :func:`check_message`.
@@ -256,7 +259,7 @@ def prepare_message(message: Message, capabilities: frozenset[Capability], give_
     """
     check_message(message)
     check_capabilities(message, capabilities)
-    return message if message.id else msgspec.structs.replace(message, id=give_id())
+    return message if message.id else msgspec.structs.replace(message, id=generate_id())
 
 
 def check_capabilities(message: Message, capabilities: frozenset[Capability]) -> None:
@@ -277,12 +280,12 @@ def check_message(message: Message) -> None:
     """
     check_topic(message.topic)
     if not 0 <= message.priority <= 9:
-        raise ValueError(f"a priority is 0 to 9, not {message.priority}")
+        raise ValueError(f"The priority of a message must be 0 to 9, not {message.priority}")
     if not (isfinite(message.delay) and message.delay >= 0):
-        raise ValueError(f"a delay is a number of seconds, not {message.delay}")
+        raise ValueError(f"The delay of a message must be seconds, 0 or more, not {message.delay}")
 
 
 def require_capability(capability: Capability, capabilities: frozenset[Capability]) -> None:
     """:raises Unsupported: ``capability`` is not among ``capabilities``."""
     if capability not in capabilities:
-        raise Unsupported(f"this broker lacks {capability.name}: {capability.value}")
+        raise Unsupported(f"This broker lacks {capability.name}: {capability.value}")

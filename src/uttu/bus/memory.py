@@ -4,7 +4,7 @@
                  │                                  held     unacknowledged
                  │                                  delayed  the delay, or the delay before a retry, has not passed
                  │                                  dead     dead letters
-                 └─ listeners ─────► _MemoryQueue   one for each subscriber without a group
+                 └─ broadcasts ────► _MemoryQueue   one for each subscriber without a group
 
 Order by key: while a message is held, or waits for a retry, other messages with its key stay in the heap.
 """
@@ -18,23 +18,18 @@ from itertools import count
 
 import msgspec
 
+from uttu.bus.backend import BaseBus, group_mismatch, group_not_found
 from uttu.bus.base import (
+    REASON_HEADER,
     Bus,
     Capability,
     Delivery,
     Group,
-    Handler,
     Message,
     SubscribeOptions,
-    Subscription,
-    make_id_generator,
-    prepare_message,
-    require_capability,
 )
-from uttu.bus.consumer import REASON_HEADER, ConsumerLoop
 from uttu.bus.topics import matches
-from uttu.clients import ConnectionListener, ConnectionState
-from uttu.errors import BusError, BusRefused
+from uttu.clients import ConnectionListener, ConnectionListeners, ConnectionState
 
 _CAPABILITIES = frozenset(
     {
@@ -60,49 +55,50 @@ class _MemoryQueue:
         self._ready: list[tuple[int, int, Delivery]] = []
         self._changed = asyncio.Event()
 
-    def takes(self, message: Message) -> bool:
+    def matches(self, message: Message) -> bool:
         where = self.options.where
         return matches(self.options.topics, message.topic) and (where is None or where.matches(message.headers))
 
     def put(self, delivery: Delivery) -> None:
         if delivery.delay > 0:
             self.delayed[delivery.position] = delivery
-            asyncio.get_running_loop().call_later(delivery.delay, self._due, delivery)
+            asyncio.get_running_loop().call_later(delivery.delay, self._move_due, delivery)
         else:
-            self._enter(delivery)
+            self._push(delivery)
 
-    def give_back(self, delivery: Delivery) -> None:
+    def requeue(self, delivery: Delivery) -> None:
         if self.held.pop(delivery.position, None) is not None:
-            self._enter(delivery)
+            self._push(delivery)
 
     async def take(self, limit: int, held: Callable[[], int], prefetch: int) -> list[Delivery]:
         while True:
-            taken = self._pick(min(limit, prefetch - held()))
-            if taken:
-                return taken
+            deliveries = self._pop_ready(min(limit, prefetch - held()))
+            if deliveries:
+                return deliveries
             self._changed.clear()
             await self._changed.wait()
 
-    def _pick(self, room: int) -> list[Delivery]:
-        busy = {delivery.key for delivery in self.held.values()}
-        busy |= {delivery.key for delivery in self.delayed.values() if delivery.attempt > 1}
-        busy -= {""}
-        taken: list[Delivery] = []
-        passed: list[tuple[int, int, Delivery]] = []
-        while self._ready and len(taken) < room:
+    def _pop_ready(self, room: int) -> list[Delivery]:
+        """Return up to ``room`` messages, and hold them; skip messages whose key is busy (order by key)."""
+        busy_keys = {delivery.key for delivery in self.held.values()}
+        busy_keys |= {delivery.key for delivery in self.delayed.values() if delivery.attempt > 1}
+        busy_keys -= {""}
+        popped: list[Delivery] = []
+        skipped: list[tuple[int, int, Delivery]] = []
+        while self._ready and len(popped) < room:
             entry = heapq.heappop(self._ready)
-            if entry[2].key in busy:
-                passed.append(entry)
+            if entry[2].key in busy_keys:
+                skipped.append(entry)
             else:
-                taken.append(entry[2])
+                popped.append(entry[2])
                 if entry[2].attempt > 1:
-                    busy |= {entry[2].key} - {""}
-        for entry in passed:
+                    busy_keys |= {entry[2].key} - {""}
+        for entry in skipped:
             heapq.heappush(self._ready, entry)
-        self.held |= {delivery.position: delivery for delivery in taken}
-        return taken
+        self.held |= {delivery.position: delivery for delivery in popped}
+        return popped
 
-    def end(self, delivery: Delivery) -> bool:
+    def release(self, delivery: Delivery) -> bool:
         """Remove a delivery from the held ones; return whether it was still there."""
         self._changed.set()
         return self.held.pop(delivery.position, None) is not None
@@ -116,11 +112,11 @@ class _MemoryQueue:
         self.delayed.clear()
         return size
 
-    def _due(self, delivery: Delivery) -> None:
+    def _move_due(self, delivery: Delivery) -> None:
         if self.delayed.pop(delivery.position, None) is not None:
-            self._enter(delivery)
+            self._push(delivery)
 
-    def _enter(self, delivery: Delivery) -> None:
+    def _push(self, delivery: Delivery) -> None:
         heapq.heappush(self._ready, (-delivery.priority, int(delivery.position), delivery))
         self._changed.set()
 
@@ -128,42 +124,46 @@ class _MemoryQueue:
 class _MemoryConsumer:
     """See :class:`uttu.bus.consumer.Consumer`."""
 
-    def __init__(self, queue: _MemoryQueue, options: SubscribeOptions) -> None:
-        self._queue = queue
+    def __init__(self, broker: MemoryBroker, options: SubscribeOptions) -> None:
+        self._broker = broker
+        self._queue = broker.open_queue(options)
         self._prefetch = options.prefetch
-        self._mine: dict[str, Delivery] = {}
-        queue.subscribers += 1
+        self._held: dict[str, Delivery] = {}
+        self._queue.subscribers += 1
 
     async def receive(self, limit: int) -> list[Delivery]:
-        taken = await self._queue.take(limit, lambda: len(self._mine), self._prefetch)
-        self._mine |= {delivery.position: delivery for delivery in taken}
-        return taken
+        deliveries = await self._queue.take(limit, lambda: len(self._held), self._prefetch)
+        self._held |= {delivery.position: delivery for delivery in deliveries}
+        return deliveries
 
-    async def done(self, deliveries: Sequence[Delivery]) -> None:
-        self._end(deliveries)
+    async def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
+        self._release(deliveries)
 
-    async def again(self, deliveries: Sequence[Delivery], after: float) -> None:
-        for delivery in self._end(deliveries):
-            self._queue.put(msgspec.structs.replace(delivery, attempt=delivery.attempt + 1, delay=after))
+    async def retry(self, deliveries: Sequence[Delivery], delay: float) -> None:
+        for delivery in self._release(deliveries):
+            self._queue.put(msgspec.structs.replace(delivery, attempt=delivery.attempt + 1, delay=delay))
 
-    async def bury(self, deliveries: Sequence[Delivery], reason: str) -> None:
-        for delivery in self._end(deliveries):
+    async def dead_letter(self, deliveries: Sequence[Delivery], reason: str) -> None:
+        for delivery in self._release(deliveries):
             headers = delivery.headers | {REASON_HEADER: reason}
             self._queue.dead.append(msgspec.structs.replace(delivery, headers=headers))
 
-    def hold(self, paused: bool) -> None:
-        pass
+    def set_paused(self, paused: bool) -> None:
+        """Do nothing: the consumer holds only what the consumer loop took."""
 
     async def close(self) -> None:
-        for delivery in self._mine.values():
-            self._queue.give_back(delivery)
-        self._mine.clear()
+        for delivery in self._held.values():
+            self._queue.requeue(delivery)
+        self._held.clear()
         self._queue.subscribers -= 1
+        if self._queue in self._broker.broadcasts:
+            self._broker.broadcasts.remove(self._queue)
 
-    def _end(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+    def _release(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """Stop holding deliveries; return those that the queue still had as held."""
         for delivery in deliveries:
-            self._mine.pop(delivery.position, None)
-        return [delivery for delivery in deliveries if self._queue.end(delivery)]
+            self._held.pop(delivery.position, None)
+        return [delivery for delivery in deliveries if self._queue.release(delivery)]
 
 
 class MemoryBroker:
@@ -171,26 +171,25 @@ class MemoryBroker:
 
     def __init__(self) -> None:
         self.groups: dict[str, _MemoryQueue] = {}
-        self.listeners: list[_MemoryQueue] = []
+        self.broadcasts: list[_MemoryQueue] = []
         self._positions = count(1)
 
     def put(self, message: Message) -> None:
-        for queue in (*self.groups.values(), *self.listeners):
-            if queue.takes(message):
+        for queue in (*self.groups.values(), *self.broadcasts):
+            if queue.matches(message):
                 fields = {name: getattr(message, name) for name in Message.__struct_fields__}
                 queue.put(Delivery(**fields, position=str(next(self._positions))))
 
-    def queue_for(self, options: SubscribeOptions) -> _MemoryQueue:
+    def open_queue(self, options: SubscribeOptions) -> _MemoryQueue:
         if not options.group:
             queue = _MemoryQueue(options)
-            self.listeners.append(queue)
+            self.broadcasts.append(queue)
             return queue
         queue = self.groups.setdefault(options.group, _MemoryQueue(options))
         known = queue.options
         if (set(known.topics), known.where) != (set(options.topics), options.where):
-            raise BusRefused(
-                f"the group {options.group} takes {', '.join(known.topics)}, not {', '.join(options.topics)}, or by "
-                "another filter; use another name, or forget the group first"
+            raise group_mismatch(
+                options.group, ", ".join(known.topics), f"{', '.join(options.topics)}, or has another filter"
             )
         return queue
 
@@ -198,10 +197,10 @@ class MemoryBroker:
         try:
             return self.groups[name]
         except KeyError:
-            raise BusRefused(f"there is no group {name}") from None
+            raise group_not_found(name) from None
 
 
-class MemoryBus:
+class MemoryBus(BaseBus):
     """A bus in memory; see :class:`uttu.bus.base.Bus`.
 
     :param broker: connects this bus with others; by default it has a broker to itself.
@@ -210,36 +209,14 @@ class MemoryBus:
     capabilities = _CAPABILITIES
 
     def __init__(self, broker: MemoryBroker | None = None) -> None:
+        super().__init__()
         self._broker = broker or MemoryBroker()
-        self._subscriptions: set[ConsumerLoop] = set()
-        self._listeners: list[ConnectionListener] = []
-        self._closed = False
-        self._new_id = make_id_generator()
+        self._listeners = ConnectionListeners()
 
     @classmethod
     async def connect(cls, url: str) -> MemoryBus:
         """A bus with a broker to itself; ``url`` is only ``memory:``."""
         return cls()
-
-    async def publish(self, messages: Sequence[Message]) -> None:
-        self._check_open()
-        for message in [prepare_message(message, self.capabilities, self._new_id) for message in messages]:
-            self._broker.put(message)
-
-    async def subscribe(self, options: SubscribeOptions, handler: Handler) -> Subscription:
-        self._check_open()
-        if options.start == "earliest":
-            require_capability(Capability.REPLAY, self.capabilities)
-        queue = self._broker.queue_for(options)
-
-        def ended(pump: ConsumerLoop) -> None:
-            self._subscriptions.discard(pump)
-            if queue in self._broker.listeners:
-                self._broker.listeners.remove(queue)
-
-        pump = ConsumerLoop(options, handler, _MemoryConsumer(queue, options), ended)
-        self._subscriptions.add(pump)
-        return pump
 
     async def groups(self, *names: str) -> list[Group]:
         self._check_open()
@@ -278,19 +255,17 @@ class MemoryBus:
         return size
 
     def listen(self, listener: ConnectionListener) -> None:
-        self._listeners.append(listener)
+        self._listeners.add(listener)
 
-    async def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        await asyncio.gather(*[pump.close() for pump in self._subscriptions])
-        for listener in self._listeners:
-            listener(ConnectionState.CLOSED, "closed")
+    async def _send(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self._broker.put(message)
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise BusError("the bus is closed")
+    async def _open_consumer(self, options: SubscribeOptions) -> _MemoryConsumer:
+        return _MemoryConsumer(self._broker, options)
+
+    async def _disconnect(self) -> None:
+        self._listeners.notify(ConnectionState.CLOSED, "closed")
 
 
 _: type[Bus] = MemoryBus

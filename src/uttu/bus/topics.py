@@ -18,33 +18,31 @@ import xxhash
 _LONGEST: Final = 200  # characters; Kafka's limit is 249, and the topic of a group's dead letters has a suffix
 _LONGEST_NAME: Final = 150  # characters of to_word(); leaves room for other words in the topic
 _WORD: Final = r"[A-Za-z0-9_-]+"
-_topic: Final = re.compile(rf"{_WORD}(?:\.{_WORD})*").fullmatch
+_match_topic: Final = re.compile(rf"{_WORD}(?:\.{_WORD})*").fullmatch
 _find_repeated_any: Final = re.compile(r"#(?:\.#)+")
-_find_foreign: Final = re.compile(r"[^A-Za-z0-9_-]")
-_pattern: Final = re.compile(rf"(?:{_WORD}|\*|#)(?:\.(?:{_WORD}|\*|#))*").fullmatch
+_find_invalid: Final = re.compile(r"[^A-Za-z0-9_-]")
+_match_pattern: Final = re.compile(rf"(?:{_WORD}|\*|#)(?:\.(?:{_WORD}|\*|#))*").fullmatch
 
 
 def check_topic(topic: str) -> None:
     """:raises ValueError: ``topic`` is not a valid name of a topic."""
-    if not _topic(topic) or len(topic) > _LONGEST:
-        raise ValueError(
-            f"{topic!r:.80} is not a topic: write words of letters, digits, _ and -, with dots between them"
-        )
+    if not _match_topic(topic) or len(topic) > _LONGEST:
+        raise ValueError(f"{topic!r:.80} is not a topic. Write words of letters, digits, _ and -, separated by dots")
 
 
 def check_pattern(pattern: str) -> None:
     """:raises ValueError: ``pattern`` is neither a topic nor a pattern of topics."""
-    if not _pattern(pattern) or len(pattern) > _LONGEST:
+    if not _match_pattern(pattern) or len(pattern) > _LONGEST:
         raise ValueError(
-            f"{pattern!r:.80} is not a topic or a pattern of topics: write words with dots between them, "
-            "* for one word, # for any number"
+            f"{pattern!r:.80} is not a topic or a pattern of topics. Write words separated by dots, "
+            "* for one word, # for any number of words"
         )
 
 
 def check_group(group: str) -> None:
     """:raises ValueError: ``group`` is not a valid name of a group."""
-    if not _topic(group) or len(group) > _LONGEST:
-        raise ValueError(f"{group!r:.80} is not the name of a group: write words of letters, digits, _, - and dots")
+    if not _match_topic(group) or len(group) > _LONGEST:
+        raise ValueError(f"{group!r:.80} is not the name of a group. Write words of letters, digits, _, - and dots")
 
 
 def to_word(name: str) -> str:
@@ -53,10 +51,10 @@ def to_word(name: str) -> str:
     Invalid characters become ``-`` and long names are cut. A name that is changed in this way gets a hash of the
     original as a suffix, so that different names stay different.
     """
-    if name and len(name) <= _LONGEST_NAME and not _find_foreign.search(name):
+    if name and len(name) <= _LONGEST_NAME and not _find_invalid.search(name):
         return name
     digest = xxhash.xxh3_64_hexdigest(name.encode(errors="surrogatepass"))[:8]
-    return f"{_find_foreign.sub('-', name)[: _LONGEST_NAME - 9]}-{digest}"
+    return f"{_find_invalid.sub('-', name)[: _LONGEST_NAME - 9]}-{digest}"
 
 
 def is_pattern(pattern: str) -> bool:
@@ -104,10 +102,10 @@ def split_topic(address: str, default: str) -> tuple[str, str]:
     :param default: the topic if the option is missing.
     :raises ValueError: the option is not a valid name of a topic.
     """
-    found = _find_topic_option(address)
-    if found is None:
+    match = _find_topic_option(address)
+    if match is None:
         return address, default
-    topic = unquote(found[1])
+    topic = unquote(match[1])
     check_topic(topic)
-    url = address[: found.start()] + address[found.end() :]
+    url = address[: match.start()] + address[match.end() :]
     return url.rstrip("?&"), topic

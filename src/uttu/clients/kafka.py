@@ -24,12 +24,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 from confluent_kafka import KafkaError, KafkaException
 
+from uttu.clients import is_raised_in, summarize_error
 from uttu.clients.addresses import mask_password
-from uttu.clients.errors import is_raised_in, summarize_error
 from uttu.errors import BusError, BusRefused, BusUnavailable, ConfigError
 
 _SCHEMES: Final = ("kafka", "kafkas")
-_node: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]/]+)(?::(?P<port>\d{1,5}))?").fullmatch
+_match_broker: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]/]+)(?::(?P<port>\d{1,5}))?").fullmatch
 
 
 class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,13 +95,13 @@ def parse_address(url: str) -> KafkaAddress:
     try:
         parts = urlsplit(url)
         if parts.scheme.lower() not in _SCHEMES:
-            raise ValueError("it begins with kafka:// or kafkas://")
+            raise ValueError("it must begin with kafka:// or kafkas://")
         if parts.path.strip("/") or parts.fragment:
-            raise ValueError(f"{parts.path or parts.fragment!r} has no meaning; topics are named elsewhere")
+            raise ValueError(f"leave out {parts.path or parts.fragment!r}: topics are named elsewhere")
         login, _, hosts = parts.netloc.rpartition("@")
         user, _, password = login.partition(":")
-        given = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
-        options = msgspec.convert(given, KafkaOptions, strict=False)
+        values = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+        options = msgspec.convert(values, KafkaOptions, strict=False)
         return KafkaAddress(
             brokers=",".join(_parse_broker(text) for text in (hosts or "localhost").split(",")),
             tls=parts.scheme.lower() == "kafkas",
@@ -114,10 +114,10 @@ def parse_address(url: str) -> KafkaAddress:
 
 
 def _parse_broker(text: str) -> str:
-    found = _node(text)
-    if not found:
+    match = _match_broker(text)
+    if not match:
         raise ValueError(f"{text!r} is not HOST or HOST:PORT")
-    return f"{found['host']}:{found['port'] or 9092}"
+    return f"{match['host']}:{match['port'] or 9092}"
 
 
 Key = TypeVar("Key")
@@ -204,7 +204,7 @@ def to_bus_error(error: KafkaError, brokers: str, what: str) -> BusError:
     """
     if error.code() in REFUSED:
         return BusRefused(f"{what}: Kafka refuses: {error.str()}")
-    return BusUnavailable(f"{what}: Kafka at {brokers} can't be reached: {error.str()}")
+    return BusUnavailable(f"{what}: Kafka at {brokers} does not answer: {error.str()}")
 
 
 def get_error_code(error: KafkaException) -> int:

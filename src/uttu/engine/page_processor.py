@@ -43,7 +43,6 @@ from uttu.model import Dead, Done, Lease, Outcome, Pace, Redirect, Request, Resp
 from uttu.model.lease import DeadKind
 from uttu.model.url import origin_of
 from uttu.policy import redirect
-from uttu.policy.concurrency import adjust_delay
 from uttu.policy.retry import (
     GIVE_UP,
     RetryPolicy,
@@ -53,6 +52,7 @@ from uttu.policy.retry import (
     parse_retry_after,
 )
 from uttu.policy.robots import ALLOW_ALL, Robots
+from uttu.policy.throttle import adjust_delay
 from uttu.settings import Settings
 from uttu.spider import Failure, Page, Spider
 from uttu.spider.page import refresh_target

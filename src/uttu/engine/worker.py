@@ -42,7 +42,7 @@ from uttu.errors import RefusedData, StoreError
 from uttu.frontier.base import Frontier
 from uttu.model import Dead, Lease, Outcome, Retry
 from uttu.model.lease import DeadKind
-from uttu.policy.concurrency import ConcurrencyController
+from uttu.policy.throttle import ConcurrencyController
 
 # The most leases per request to the frontier, and the most leases held until their lane is due.
 _BATCH = 256

@@ -44,9 +44,9 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "app" or not (_state.default_app or _state._tls.current_app):
-        made = globals()["app"] = App.load()
+        default_app = globals()["app"] = App.load()
         # The default of all threads; Celery's current app belongs to one thread.
-        made.set_default()
+        default_app.set_default()
         if name == "app":
-            return made
+            return default_app
     return getattr(importlib.import_module("uttu.jobs.builtin_tasks"), name)

@@ -204,4 +204,4 @@ def _ignore(message: str) -> None:
     """Drop messages for people: the caller gets numbers, and the log must not contain what a message names."""
 
 
-slices.stop_revoked(CRAWL)
+slices.stop_revoked_crawls(CRAWL)

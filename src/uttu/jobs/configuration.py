@@ -1,8 +1,8 @@
 """Build Celery's configuration and queues from :class:`~uttu.jobs.settings.JobSettings`.
 
 The user's own configuration, in ``[jobs.celery]``, in a module or in code, overrides all of this. A worker that is
-started without ``-Q`` consumes all queues, so that a task with an unexpected route does not wait forever. ``-Q slow``
-and ``-X slow`` restrict a worker.
+started without ``-Q`` consumes all queues, so that a task with an unexpected route does not wait for a worker that
+never comes. ``-Q slow`` and ``-X slow`` restrict a worker.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ def build_routes(settings: JobSettings) -> dict[str, Any]:
 
     :raises ConfigError: a route is empty or has an unknown key.
     """
-    made = {}
+    routes = {}
     for pattern, route in settings.routes.items():
         where = f"jobs.routes: {pattern!r}"
         if isinstance(route, str) and route:
-            made[pattern] = {"queue": route}
+            routes[pattern] = {"queue": route}
             continue
         if not isinstance(route, Mapping) or not route or not set(route) <= _ROUTE_KEYS:
             raise ConfigError(
-                f"{where} is the name of a queue, or a table with some of: {', '.join(sorted(_ROUTE_KEYS))}"
+                f"{where} must be the name of a queue, or a table with some of: {', '.join(sorted(_ROUTE_KEYS))}"
             )
         if not 0 <= route.get("priority", 0) <= 9:
-            raise ConfigError(f"{where}: a priority is 0 to 9, 9 first")
-        made[pattern] = dict(route)
-    return made
+            raise ConfigError(f"{where}: The priority must be 0 to 9; 9 comes first")
+        routes[pattern] = dict(route)
+    return routes
 
 
 def build_queues(settings: JobSettings) -> list[Queue]:
     """Return the default queue and the queues named in routes."""
-    made = {settings.queue: _queue(settings, settings.queue, {})}
+    queues = {settings.queue: _build_queue(settings, settings.queue, {})}
     for route in build_routes(settings).values():
         name = route.get("queue")
-        if name and name not in made:
-            made[name] = _queue(settings, name, route)
-    return list(made.values())
+        if name and name not in queues:
+            queues[name] = _build_queue(settings, name, route)
+    return list(queues.values())
 
 
-def _queue(settings: JobSettings, name: str, route: Mapping[str, Any]) -> Queue:
+def _build_queue(settings: JobSettings, name: str, route: Mapping[str, Any]) -> Queue:
     quorum = settings.queue_type == "quorum"
     # For quorum queues Celery delays messages in RabbitMQ, which needs topic exchanges.
     kind = route.get("exchange_type") or ("topic" if quorum or "*" in route.get("routing_key", "") else "direct")
@@ -76,7 +76,7 @@ def build_configuration(settings: JobSettings, broker: str) -> dict[str, Any]:
 
     :raises ConfigError: ``[jobs.celery]`` has a name that Celery does not know.
     """
-    made: dict[str, Any] = {
+    configuration: dict[str, Any] = {
         "broker_url": broker,
         "include": (BUILTIN_TASKS, *settings.include),
         # No pickle: it would let anyone who can write to the broker run code in a worker.
@@ -105,15 +105,15 @@ def build_configuration(settings: JobSettings, broker: str) -> dict[str, Any]:
     }
     kind = kind_of(broker)
     if kind:
-        made |= _redis(settings, broker) if kind == "redis" else _rabbitmq(settings)
+        configuration |= _for_redis(settings, broker) if kind == "redis" else _for_rabbitmq(settings)
     if settings.backend:
-        made["result_backend"] = settings.backend
+        configuration["result_backend"] = settings.backend
     # With rpc:// a result goes to the sender of the task, who knows its name and arguments.
-    made["result_extended"] = made.get("result_backend") != "rpc://"
-    return made | _given(settings.celery)
+    configuration["result_extended"] = configuration.get("result_backend") != "rpc://"
+    return configuration | _rename_old_settings(settings.celery)
 
 
-def _redis(settings: JobSettings, broker: str) -> dict[str, Any]:
+def _for_redis(settings: JobSettings, broker: str) -> dict[str, Any]:
     return {
         "result_backend": broker,
         "broker_transport_options": {
@@ -129,13 +129,13 @@ def _redis(settings: JobSettings, broker: str) -> dict[str, Any]:
     }
 
 
-def _rabbitmq(settings: JobSettings) -> dict[str, Any]:
-    made: dict[str, Any] = {"result_backend": "rpc://"}
+def _for_rabbitmq(settings: JobSettings) -> dict[str, Any]:
+    configuration: dict[str, Any] = {"result_backend": "rpc://"}
     if settings.queue_type == "classic":
-        return made | {"task_queue_max_priority": HIGHEST_PRIORITY}
+        return configuration | {"task_queue_max_priority": HIGHEST_PRIORITY}
     # Quorum queues have no x-max-priority. RabbitMQ 4 has two levels in them, 5 and above first; older versions have
     # none.
-    return made | {
+    return configuration | {
         "task_default_queue_type": "quorum",
         "task_create_missing_queue_type": "quorum",
         "worker_detect_quorum_queues": True,
@@ -145,8 +145,12 @@ def _rabbitmq(settings: JobSettings) -> dict[str, Any]:
     }
 
 
-def _given(table: dict[str, Any]) -> dict[str, Any]:
-    made = {}
+def _rename_old_settings(table: dict[str, Any]) -> dict[str, Any]:
+    """Return Celery's settings with their new names.
+
+    :raises ConfigError: Celery does not know a name.
+    """
+    renamed = {}
     for name, value in table.items():
         new = _old_key_to_new(name)
         if new not in DEFAULTS:
@@ -156,8 +160,8 @@ def _given(table: dict[str, Any]) -> dict[str, Any]:
             raise ConfigError(
                 f"jobs.celery: Celery has no setting {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
             )
-        made[new] = value
-    return made
+        renamed[new] = value
+    return renamed
 
 
 def longest_delay(settings: JobSettings, broker: str) -> float | None:

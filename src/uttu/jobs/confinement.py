@@ -45,11 +45,11 @@ class Confinement:
     def __init__(self, folder: Path, settings: JobSettings, brokers: Iterable[str] = ()) -> None:
         self._folder = folder.resolve()
         self._outputs = (self._folder, *((folder / path).expanduser().resolve() for path in settings.outputs))
-        self._own = load_settings(folder=folder)
-        own = [getattr(self._own, name) for name in _SERVERS]
+        self._settings = load_settings(folder=folder)
+        own = [getattr(self._settings, name) for name in _SERVERS]
         known = [*own, *brokers, settings.broker, settings.backend, settings.schedules, *settings.servers]
         self._known = {url for url in known if url}
-        self._servers = {server for url in self._known for server in _servers(url)}
+        self._servers = {server for url in self._known for server in _list_servers(url)}
 
     @classmethod
     def of(cls, app: celery.Celery) -> Confinement:
@@ -63,7 +63,7 @@ class Confinement:
     def check_spider(self, file: str) -> None:
         """:raises ConfigError: a task may not name this spider file."""
         if not file.endswith(".py"):
-            raise ConfigError(f"The spider {file!r:.200} is not a Python file: its name must end in .py")
+            raise ConfigError(f"The spider {file!r:.200} is not a Python file. Its name must end in .py")
         self._check_path("spider", file, (self._folder,))
 
     def check_crawl(self, name: str) -> None:
@@ -74,17 +74,17 @@ class Confinement:
         if name.endswith(".py"):
             self.check_spider(name)
         elif not is_crawl_name(name):
-            raise ConfigError(f"A crawl's name is made of letters, digits, '-', '_' and '.': {name!r:.200} is not")
+            raise ConfigError(f"{name!r:.200} is not the name of a crawl. Write letters, digits, '-', '_' and '.'")
 
     def check_output(self, target: str) -> None:
         """:raises ConfigError: a task may not write to this output."""
         if target == "-":
-            raise ConfigError("A job has no standard output to write to: give a file or a topic")
+            raise ConfigError("A job has no standard output. Give a file or a topic as output")
         if "://" in target:
             # Addresses of an unknown kind are refused later, when the sink is created.
             self._check_server("output", target)
             return
-        self._check_path("output", target, self._outputs, "; more folders can be given with [jobs] outputs")
+        self._check_path("output", target, self._outputs, ". Allow more folders with [jobs] outputs")
 
     def check_frontier(self, url: str) -> None:
         """:raises ConfigError: a task may not name this frontier."""
@@ -100,7 +100,7 @@ class Confinement:
             if not name.isidentifier():
                 # On a command line, "proxy=x" or " proxy" would become another name.
                 raise ConfigError(f"There is no setting {name!r:.200}")
-            if value in ("", None) or value == getattr(self._own, name, None):
+            if value in ("", None) or value == getattr(self._settings, name, None):
                 continue
             if name == "frontier":
                 self.check_frontier(str(value))
@@ -109,44 +109,42 @@ class Confinement:
             elif name == "ca_file":
                 self._check_path("setting ca_file", str(value), (self._folder,))
             elif name == "private" and _is_true(value):
-                raise ConfigError("The setting private=true is not for tasks: give it in uttu.toml, or in the spider")
+                raise ConfigError("Tasks may not set private=true. Set it in uttu.toml, or in the spider")
 
-    def _check_path(self, what: str, given: str, roots: tuple[Path, ...], hint: str = "") -> None:
-        shown = f"The {what} {given!r:.200}"
-        if "\0" in given or len(given) > _LONGEST or not given.strip():
-            raise ConfigError(f"{shown} is no path")
+    def _check_path(self, what: str, text: str, roots: tuple[Path, ...], hint: str = "") -> None:
+        shown = f"The {what} {text!r:.200}"
+        if "\0" in text or len(text) > _LONGEST or not text.strip():
+            raise ConfigError(f"{shown} is not a path")
         # Path removes a leading "./", and the rest may then begin with ~ and be expanded to a home folder.
-        if str(Path(given)).startswith("~"):
-            raise ConfigError(
-                f"{shown} begins with ~: tasks name files by their path from the folder {self._folder} on"
-            )
+        if str(Path(text)).startswith("~"):
+            raise ConfigError(f"{shown} begins with ~. Give a path relative to the folder {self._folder}")
         try:
-            path = (self._folder / given).resolve()
+            path = (self._folder / text).resolve()
         except (OSError, RuntimeError, ValueError) as error:
-            raise ConfigError(f"{shown} is no path: {error}") from error
+            raise ConfigError(f"{shown} is not a path: {error}") from error
         for root in roots:
             if path.is_relative_to(root):
                 if any(part.startswith(".") for part in path.relative_to(root).parts):
-                    raise ConfigError(f"{shown} has a name in it that begins with a dot: that is not for tasks")
+                    raise ConfigError(f"{shown} contains a name that begins with a dot. Tasks may not use hidden files")
                 if path.exists() and not (path.is_file() or path.is_dir()):
                     raise ConfigError(f"{shown} is neither a file nor a folder")
                 return
         where = " and ".join(map(str, roots))
-        raise ConfigError(f"{shown} is outside of {where}: tasks may not name files elsewhere{hint}")
+        raise ConfigError(f"{shown} is outside of {where}. Tasks may not use other files{hint}")
 
     def _check_server(self, what: str, url: str) -> None:
         try:
             bare = split_topic(url, "items")[0]
-            found = _servers(bare)
-            more = urlsplit(bare).query
+            servers = _list_servers(bare)
+            options = urlsplit(bare).query
         except ValueError as error:
-            raise ConfigError(f"The {what} {mask_password(url)!r:.200} is no address: {error}") from error
-        if bare in self._known or (found and found <= self._servers and not more):
+            raise ConfigError(f"The {what} {mask_password(url)!r:.200} is not an address: {error}") from error
+        if bare in self._known or (servers and servers <= self._servers and not options):
             return
-        options = " with these options" if found and found <= self._servers else ""
+        suffix = " with these options" if servers and servers <= self._servers else ""
         raise ConfigError(
-            f"The {what} {mask_password(url)!r:.200} is a server that the project does not use{options}: name it in "
-            "[jobs] servers, if tasks may"
+            f"The {what} {mask_password(url)!r:.200} is a server that the project does not use{suffix}. To allow "
+            "it for tasks, add it to [jobs] servers"
         )
 
 
@@ -157,7 +155,7 @@ def _is_true(value: Any) -> bool:
         return False  # loading the settings reports the bad value
 
 
-def _servers(url: str) -> set[tuple[str, str, int]]:
+def _list_servers(url: str) -> set[tuple[str, str, int]]:
     """Return the servers of an address: family, host and port of each; for a socket, "socket", path and 0.
 
     :raises ValueError: the address is malformed.
@@ -170,17 +168,17 @@ def _servers(url: str) -> set[tuple[str, str, int]]:
     parts = urlsplit(url)
     if kind.partition("+")[2] in ("unix", "socket"):
         return {("socket", os.path.normpath(f"/{parts.netloc}{parts.path}"), 0)}
-    usual = _SENTINEL_PORT if kind.endswith("+sentinel") else _PORTS.get(kind.partition("+")[0], 0)
+    default_port = _SENTINEL_PORT if kind.endswith("+sentinel") else _PORTS.get(kind.partition("+")[0], 0)
     family = kind.partition("+")[0].removesuffix("s")
     hosts = parts.netloc.rpartition("@")[2].split(",")
-    return {(family, *_host(host, usual)) for host in hosts if host}
+    return {(family, *_parse_host(host, default_port)) for host in hosts if host}
 
 
-def _host(text: str, usual: int) -> tuple[str, int]:
+def _parse_host(text: str, default_port: int) -> tuple[str, int]:
     name, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
-        return text.lower(), usual
-    return name.lower(), int(port) if port else usual
+        return text.lower(), default_port
+    return name.lower(), int(port) if port else default_port
 
 
 def check_crawl(app: Any, file: str, outputs: Sequence[str], settings: dict[str, Any]) -> None:

@@ -18,18 +18,9 @@ from uttu.clients.addresses import is_port_free
 from uttu.jobs.settings import management_of
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
-
 USER = "uttu"
-
-
 PORT = 5555
-
-
-# Number of ports to try after PORT.
-_PORTS = 100
-
-
+_PORTS = 100  # number of ports to try, from PORT on
 _AUTH = ("basic_auth", "auth")
 
 
@@ -56,26 +47,28 @@ def build_arguments(
     """
     from uttu.errors import ConfigError
 
-    words = [f"--{name}={_format_value(value)}" for name, value in table.items()] + given
-    seen = {word.lstrip("-").partition("=")[0].replace("-", "_"): word.partition("=")[2] for word in words}
+    arguments = [f"--{name}={_format_value(value)}" for name, value in table.items()] + given
+    values = {
+        argument.lstrip("-").partition("=")[0].replace("-", "_"): argument.partition("=")[2] for argument in arguments
+    }
     for name in ("address", *_AUTH):
-        if name not in seen and f"FLOWER_{name.upper()}" in environment:
-            seen[name] = environment[f"FLOWER_{name.upper()}"]
-    address = seen.get("address") or LOOPBACK[0]
-    guarded = any(seen.get(name) for name in _AUTH)
-    if address not in LOOPBACK and not guarded and "unix_socket" not in seen:
+        if name not in values and f"FLOWER_{name.upper()}" in environment:
+            values[name] = environment[f"FLOWER_{name.upper()}"]
+    address = values.get("address") or LOOPBACK[0]
+    has_login = any(values.get(name) for name in _AUTH)
+    if address not in LOOPBACK and not has_login and "unix_socket" not in values:
         raise ConfigError(
-            f"Flower would be open to everybody at {address}: give it a password with --basic-auth=USER:PASSWORD, "
+            f"Flower at {address} would be open to everybody. Set a password with --basic-auth=USER:PASSWORD, "
             "or basic_auth in [jobs.flower]"
         )
-    if not guarded and "conf" not in seen and "FLOWER_UNAUTHENTICATED_API" not in environment:
+    if not has_login and "conf" not in values and "FLOWER_UNAUTHENTICATED_API" not in environment:
         file, password = read_password(folder)
-        words.append(f"--basic_auth={USER}:{password}")
-        print(f"uttu: Flower asks for a login: {USER}, and the password in {file}", file=sys.stderr)
-    words.append(f"--address={address}")
-    if not seen.keys() & {"unix_socket", "conf"}:
-        words += _port_arguments(seen.get("port", "") or environment.get("FLOWER_PORT", ""), address)
-    return words
+        arguments.append(f"--basic_auth={USER}:{password}")
+        print(f"uttu: Flower needs a login: the user {USER}, and the password in {file}", file=sys.stderr)
+    arguments.append(f"--address={address}")
+    if not values.keys() & {"unix_socket", "conf"}:
+        arguments += _port_arguments(values.get("port", "") or environment.get("FLOWER_PORT", ""), address)
+    return arguments
 
 
 def _port_arguments(given: str, address: str) -> list[str]:
@@ -86,16 +79,16 @@ def _port_arguments(given: str, address: str) -> list[str]:
     from uttu.errors import ConfigError
 
     if given and not (given.isdigit() and int(given) < 65_536):
-        raise ConfigError(f"Flower can't listen: {given!r} is no port; give a number up to 65535")
+        raise ConfigError(f"Flower cannot listen: {given!r} is not a port. Give a number up to 65535")
     if given and not is_port_free(int(given), address):
-        raise ConfigError(f"Flower can't listen: port {given} is taken; give another with --port=PORT")
+        raise ConfigError(f"Flower cannot listen: port {given} is in use. Give another with --port=PORT")
     if given or is_port_free(PORT, address):
         return []
-    found = next((port for port in range(PORT + 1, PORT + _PORTS) if is_port_free(port, address)), 0)
-    if not found:
-        raise ConfigError(f"Flower can't listen: port {PORT} is taken; give another with --port=PORT")
-    print(f"uttu: Port {PORT} is taken: Flower is at http://{address}:{found}", file=sys.stderr)
-    return [f"--port={found}"]
+    port = next((port for port in range(PORT + 1, PORT + _PORTS) if is_port_free(port, address)), 0)
+    if not port:
+        raise ConfigError(f"Flower cannot listen: port {PORT} is in use. Give another with --port=PORT")
+    print(f"uttu: Port {PORT} is in use. Flower is at http://{address}:{port}", file=sys.stderr)
+    return [f"--port={port}"]
 
 
 def read_password(folder: Path) -> tuple[Path, str]:

@@ -64,23 +64,25 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def __post_init__(self) -> None:
         if self.broker and not kind_of(self.broker):
             raise ConfigError(
-                f"jobs.broker: {mask_password(self.broker)} is no broker for jobs; give redis://…, rediss://…, "
+                f"jobs.broker: {mask_password(self.broker)} is not a broker for jobs. Use redis://…, rediss://…, "
                 "redis+socket:///path or amqp://…"
             )
         if min(self.result_seconds, self.visibility_seconds, self.slice_seconds) <= 0:
-            raise ConfigError("jobs: result_seconds, visibility_seconds and slice_seconds are more than 0")
+            raise ConfigError("jobs: result_seconds, visibility_seconds and slice_seconds must be more than 0")
         if self.slice_seconds > self.visibility_seconds / 2:
             raise ConfigError(
                 f"jobs: slice_seconds={self.slice_seconds:g} must be at most half of "
-                f"visibility_seconds={self.visibility_seconds:g}: a slice must be over before its message is handed "
-                "out again"
+                f"visibility_seconds={self.visibility_seconds:g}: a slice must end before its message is delivered "
+                "again"
             )
         if not (self.name and self.queue):
-            raise ConfigError("jobs: name and queue can't be empty")
+            raise ConfigError("jobs: name and queue must not be empty")
         try:
             ZoneInfo(self.timezone)
         except (KeyError, ValueError, OSError) as error:
-            raise ConfigError(f"jobs.timezone: there is no time zone {self.timezone!r}") from error
+            raise ConfigError(
+                f"jobs.timezone: There is no time zone {self.timezone!r}. Write it as Europe/Berlin"
+            ) from error
 
 
 def kind_of(url: str) -> Literal["redis", "rabbitmq", ""]:
@@ -113,7 +115,7 @@ def load_job_settings(folder: Path = Path(), environment: Mapping[str, str] = os
     file = folder / SETTINGS_FILE
     table = read_settings_file(file).get(TABLE, {})
     if not isinstance(table, dict):
-        raise ConfigError(f"{file}: jobs is a table: write [jobs], and its settings below")
+        raise ConfigError(f"{file}: jobs must be a table. Write [jobs], and its settings below")
     merged = {name: _convert(f"{file}: jobs.{name}", name, value) for name, value in table.items()}
     for name in _TYPES:
         variable = VARIABLE + name.upper()
@@ -125,7 +127,7 @@ def load_job_settings(folder: Path = Path(), environment: Mapping[str, str] = os
 def _convert(source: str, name: str, value: Any) -> Any:
     if name not in _TYPES:
         close = difflib.get_close_matches(name, _TYPES, n=1)
-        raise ConfigError(f"{source}: there is no such setting" + (f"; did you mean {close[0]!r}?" if close else ""))
+        raise ConfigError(f"{source}: There is no such setting" + (f"; did you mean {close[0]!r}?" if close else ""))
     try:
         return convert_setting(value, _TYPES[name])
     except msgspec.MsgspecError as error:

@@ -43,49 +43,49 @@ class StartedRecorder:
 
     def __init__(self, app: celery.Celery) -> None:
         self._app = app
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         """Reset, also in a process that a task has forked: the thread and the tasks stay in the parent."""
         self._lock = threading.Lock()
-        self._some = threading.Event()
+        self._has_waiting = threading.Event()
         self._waiting: dict[str, _PendingStart] = {}
-        self._runs = False
+        self._is_running = False
 
     def add(self, task_id: str, meta: Any, request: Any) -> None:
         """Note that this thread now runs a task."""
         with self._lock:
-            if not self._runs:
-                self._runs = True
+            if not self._is_running:
+                self._is_running = True
                 threading.Thread(target=self._run, name="uttu-started", daemon=True).start()
-                os.register_at_fork(after_in_child=self._begin)
+                os.register_at_fork(after_in_child=self._reset)
             self._waiting[task_id] = _PendingStart(
                 time.monotonic() + DELAY_SECONDS, threading.get_ident(), meta, request
             )
-        self._some.set()
+        self._has_waiting.set()
 
     def withdraw(self, task_id: str) -> None:
         """Drop a task, because another state is about to be stored."""
         with self._lock:
             self._waiting.pop(task_id, None)
 
-    def withdraw_mine(self) -> None:
+    def withdraw_own(self) -> None:
         """Drop the task that this thread ran: it is over, whether or not a result was stored."""
         with self._lock:
-            mine = [task_id for task_id, start in self._waiting.items() if start.thread == threading.get_ident()]
-            for task_id in mine:
+            own = [task_id for task_id, start in self._waiting.items() if start.thread == threading.get_ident()]
+            for task_id in own:
                 del self._waiting[task_id]
 
     def _run(self) -> None:
         # Poll while there are tasks: waking this thread for each task would cost more than it saves.
-        while self._some.wait():
+        while self._has_waiting.wait():
             time.sleep(DELAY_SECONDS / 2)
             with self._lock:
                 due = [task_id for task_id, start in self._waiting.items() if start.due <= time.monotonic()]
                 for task_id in due:
                     self._store(task_id, self._waiting.pop(task_id))
                 if not self._waiting:
-                    self._some.clear()
+                    self._has_waiting.clear()
 
     def _store(self, task_id: str, start: _PendingStart) -> None:
         try:
@@ -93,7 +93,7 @@ class StartedRecorder:
             self._app.backend.store_started(task_id, start.meta, start.request)
         except Exception as error:
             # The task does not depend on its STARTED state.
-            _log.warning("that %s has started could not be stored: %s", task_id, error)
+            _log.warning("Cannot store the state STARTED of task %s: %s", task_id, error)
 
 
 class _DelayedStarted:
@@ -105,16 +105,16 @@ class _DelayedStarted:
         self, task_id: str, result: Any, state: str, traceback: Any = None, request: Any = None, **more: Any
     ) -> Any:
         if state == STARTED:
-            self.app.starts.add(task_id, result, request)
+            self.app.started.add(task_id, result, request)
             return result
-        self.app.starts.withdraw(task_id)
+        self.app.started.withdraw(task_id)
         return super().store_result(task_id, result, state, traceback, request, **more)  # type: ignore[misc]
 
     def store_started(self, task_id: str, meta: Any, request: Any) -> None:
         super().store_result(task_id, meta, STARTED, request=request)  # type: ignore[misc]
 
     def process_cleanup(self) -> None:
-        self.app.starts.withdraw_mine()
+        self.app.started.withdraw_own()
         super().process_cleanup()  # type: ignore[misc]
 
 

@@ -30,7 +30,7 @@ from billiard.pool import SIG_SOFT_TIMEOUT, soft_timeout_sighandler
 from celery.exceptions import SoftTimeLimitExceeded
 from celery.utils.log import get_task_logger
 
-_here = threading.local()
+_thread = threading.local()
 
 
 def run_coroutine(work: Coroutine[Any, Any, Any]) -> Any:
@@ -38,13 +38,13 @@ def run_coroutine(work: Coroutine[Any, Any, Any]) -> Any:
 
     :raises SoftTimeLimitExceeded: the time limit was reached; the coroutine was cancelled and has ended.
     """
-    loop = _loop()
+    loop = _get_loop()
     task = loop.create_task(work)
-    with _soft_time_limit(loop, task) as overtime:
+    with _soft_time_limit(loop, task) as limit_reached:
         try:
             return loop.run_until_complete(task)
         except asyncio.CancelledError:
-            if overtime.is_set():
+            if limit_reached.is_set():
                 raise SoftTimeLimitExceeded from None
             raise
         except BaseException:
@@ -58,27 +58,27 @@ def run_coroutine(work: Coroutine[Any, Any, Any]) -> Any:
 @contextlib.contextmanager
 def _soft_time_limit(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> Iterator[threading.Event]:
     """Let a soft time limit cancel the task. Celery raises from a signal handler, which uvloop would only log."""
-    overtime = threading.Event()
+    limit_reached = threading.Event()
 
     def cancel(*_: Any) -> None:
-        overtime.set()
+        limit_reached.set()
         loop.call_soon_threadsafe(task.cancel)
 
     if signal.getsignal(SIG_SOFT_TIMEOUT) is not soft_timeout_sighandler:
-        yield overtime
+        yield limit_reached
         return
     signal.signal(SIG_SOFT_TIMEOUT, cancel)
     try:
-        yield overtime
+        yield limit_reached
     finally:
         signal.signal(SIG_SOFT_TIMEOUT, soft_timeout_sighandler)
 
 
-def _loop() -> asyncio.AbstractEventLoop:
+def _get_loop() -> asyncio.AbstractEventLoop:
     # A loop does not survive a fork.
-    if getattr(_here, "owner", None) != os.getpid():
-        _here.loop, _here.owner = uvloop.new_event_loop(), os.getpid()
-    loop: asyncio.AbstractEventLoop = _here.loop
+    if getattr(_thread, "owner", None) != os.getpid():
+        _thread.loop, _thread.owner = uvloop.new_event_loop(), os.getpid()
+    loop: asyncio.AbstractEventLoop = _thread.loop
     return loop
 
 
@@ -94,11 +94,11 @@ class Task(celery.Task):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        given = cls.__dict__.get("run")
-        function = given.__func__ if isinstance(given, staticmethod) else given
+        run = cls.__dict__.get("run")
+        function = run.__func__ if isinstance(run, staticmethod) else run
         if function is not None and inspect.iscoroutinefunction(inspect.unwrap(function)):
-            called = _run_async(function)
-            cls.run = staticmethod(called) if isinstance(given, staticmethod) else called
+            blocking = _to_blocking(function)
+            cls.run = staticmethod(blocking) if isinstance(run, staticmethod) else blocking
         if "before_start" in cls.__dict__:
             setattr(cls, "before_start", _with_run_once(cls.before_start))  # noqa: B010, mypy takes it for a mistake
 
@@ -116,8 +116,8 @@ class Task(celery.Task):
     @functools.cached_property
     def logger(self) -> logging.Logger:
         """A logger with the task's name; its lines in the worker's log have the name and id of the task."""
-        found: logging.Logger = get_task_logger(self.name)
-        return found
+        logger: logging.Logger = get_task_logger(self.name)
+        return logger
 
     def progress(self, current: float, total: float | None = None, **more: Any) -> None:
         """Report progress: the state becomes ``PROGRESS``, and the info of the task has these values.
@@ -134,11 +134,11 @@ def check_run_once(task: Task) -> None:
     :raises celery.exceptions.Ignore: the run is active elsewhere or has ended.
     """
     request = task.request
-    if RUN_HEADER not in (request.headers or ()) or getattr(request, "uttu_guarded", False):
+    if RUN_HEADER not in (request.headers or ()) or getattr(request, "uttu_checked", False):
         return
     from uttu.jobs.schedules import run_once_of
 
-    request.uttu_guarded = True
+    request.uttu_checked = True
     run_once_of(task.app).begin(task)
 
 
@@ -151,9 +151,9 @@ def _with_run_once(hook: Callable[..., None]) -> Callable[..., None]:
     return before_start
 
 
-def _run_async(function: Callable[..., Any]) -> Callable[..., Any]:
+def _to_blocking(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
         return run_coroutine(function(*args, **kwargs))
 
-    return called
+    return run

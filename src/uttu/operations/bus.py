@@ -14,6 +14,7 @@ import msgspec
 
 from uttu import settings
 from uttu.bus.base import (
+    REASON_HEADER,
     Bus,
     Delivery,
     Group,
@@ -22,7 +23,6 @@ from uttu.bus.base import (
     SubscribeOptions,
     Subscription,
 )
-from uttu.bus.consumer import REASON_HEADER
 from uttu.bus.topics import matches
 from uttu.clients import ConnectionState
 from uttu.errors import BusError, UsageError

@@ -41,8 +41,8 @@ def map_driver_errors(app: Celery) -> Iterator[None]:
     from celery.exceptions import BackendError
     from kombu.exceptions import EncodeError, OperationalError, SerializerNotInstalled
 
+    from uttu.clients import is_raised_in, summarize_error
     from uttu.clients.addresses import mask_password
-    from uttu.clients.errors import is_raised_in, summarize_error
 
     refused, failed = _redis_errors()
 

@@ -55,12 +55,12 @@ def parse_condition(text: str) -> Condition:
 
     :raises UsageError: it is not a metric, a comparison and a number.
     """
-    found = _CONDITION.fullmatch(text)
-    known = collect_metrics(Counts(), {})
-    if not found or found[1] not in known or found[3].count(".") > 1 or found[3] in ("-", ".", "-."):
+    match = _CONDITION.fullmatch(text)
+    metrics = collect_metrics(Counts(), {})
+    if not match or match[1] not in metrics or match[3].count(".") > 1 or match[3] in ("-", ".", "-."):
         raise UsageError(
-            f"--fail-on {text!r}: write a comparison such as 'error_rate>0.05'; known are {', '.join(known)}"
+            f"--fail-on {text!r}: Write a comparison such as 'error_rate>0.05' with one of {', '.join(metrics)}"
         )
-    if found[4] and found[1] not in _RATES:
-        raise UsageError(f"--fail-on {text!r}: {found[1]} is a number, not a share of something: leave the % out")
-    return Condition(text, found[1], found[2], float(found[3]) / (100 if found[4] else 1))
+    if match[4] and match[1] not in _RATES:
+        raise UsageError(f"--fail-on {text!r}: {match[1]} is a number, not a share. Leave out the %")
+    return Condition(text, match[1], match[2], float(match[3]) / (100 if match[4] else 1))

@@ -93,12 +93,12 @@ def to_text(wire: str) -> str:
     return wire if wire.isascii() else wire.encode("latin-1").decode("utf-8", "surrogateescape")
 
 
-def belongs(cookie: Cookie, place: CookieTarget) -> bool:
+def belongs(cookie: Cookie, target: CookieTarget) -> bool:
     """Whether a cookie is sent to a URL (section 5.4). Expiry is not checked."""
     domain = cookie.domain
-    if place.host != domain and (cookie.host_only or not domain_matches(place.host, domain)):
+    if target.host != domain and (cookie.host_only or not domain_matches(target.host, domain)):
         return False
-    return (place.secure or not cookie.secure) and path_matches(place.path, cookie.path)
+    return (target.secure or not cookie.secure) and path_matches(target.path, cookie.path)
 
 
 def domain_matches(host: str, domain: str) -> bool:
@@ -118,11 +118,11 @@ def default_path(path: str) -> str:
     return path[: path.rfind("/")] or "/" if path.startswith("/") else "/"
 
 
-def parse_set_cookie(header: str, place: CookieTarget, now: float) -> Cookie | None:
+def parse_set_cookie(header: str, target: CookieTarget, now: float) -> Cookie | None:
     """The cookie that a ``Set-Cookie`` header sets; None if it is invalid or the host may not set it.
 
     :param header: The header's value, one character per byte (:func:`to_wire`).
-    :param place: The URL that sent it.
+    :param target: The URL that sent it.
     :param now: The Unix time at which it arrived.
     """
     if _has_control(header):
@@ -136,27 +136,27 @@ def parse_set_cookie(header: str, place: CookieTarget, now: float) -> Cookie | N
     secure = False
     max_age = expires = None
     for attribute in attributes:
-        key, _, given = attribute.partition("=")
-        given = given.strip(_SPACE)
-        if len(given) > MAX_ATTRIBUTE:
+        key, _, text = attribute.partition("=")
+        text = text.strip(_SPACE)
+        if len(text) > MAX_ATTRIBUTE:
             continue
         # The last attribute of a name wins; invalid ones are ignored.
         match key.strip(_SPACE).lower():
-            case "domain" if given:
-                domain = given.removeprefix(".").lower()
+            case "domain" if text:
+                domain = text.removeprefix(".").lower()
             case "path":
-                path = given
+                path = text
             case "secure":
                 secure = True
-            case "max-age" if _max_age(given):
-                max_age = int(given)
-            case "expires" if (date := parse_cookie_date(given)) is not None:
+            case "max-age" if _max_age(text):
+                max_age = int(text)
+            case "expires" if (date := parse_cookie_date(text)) is not None:
                 expires = date
     if domain and _is_public(domain):
-        if domain != place.host:
+        if domain != target.host:
             return None
         domain = ""
-    if (domain and not domain_matches(place.host, domain)) or (secure and not place.secure):
+    if (domain and not domain_matches(target.host, domain)) or (secure and not target.secure):
         return None
     prefix = name[:9].lower()
     if prefix == "__secure-" and not secure:
@@ -171,9 +171,9 @@ def parse_set_cookie(header: str, place: CookieTarget, now: float) -> Cookie | N
     return Cookie(
         name=name,
         value=value,
-        domain=domain or place.host,
+        domain=domain or target.host,
         host_only=not domain,
-        path=path if path.startswith("/") else default_path(place.path),
+        path=path if path.startswith("/") else default_path(target.path),
         secure=secure,
         expires=end,
     )
@@ -184,14 +184,14 @@ def parse_cookie_date(text: str) -> float | None:
     """The Unix time of an ``Expires`` attribute, by the algorithm of section 5.1.1; None if it is not a date."""
     time = day = month = year = None
     for token in _date_tokens(text):
-        if time is None and (found := _time(token)):
-            time = int(found[1]), int(found[2]), int(found[3])
-        elif day is None and (found := _day(token)):
-            day = int(found[1])
+        if time is None and (match := _time(token)):
+            time = int(match[1]), int(match[2]), int(match[3])
+        elif day is None and (match := _day(token)):
+            day = int(match[1])
         elif month is None and token[:3].lower() in _MONTHS:
             month = _MONTHS.index(token[:3].lower()) + 1
-        elif year is None and (found := _year(token)):
-            year = int(found[1])
+        elif year is None and (match := _year(token)):
+            year = int(match[1])
     if time is None or day is None or month is None or year is None:
         return None
     if year < 100:

@@ -41,43 +41,43 @@ def find_metas(text: str) -> Iterator[dict[str, str]]:
 
 def find_tags(text: str) -> Iterator[tuple[str, dict[str, str]]]:
     """The name (``meta`` or ``base``) and the attributes of each such element."""
-    at = 0
+    index = 0
     lowered = ""
-    while found := _tag(text, at):
-        at = found.end()
-        if found["comment"]:
+    while match := _tag(text, index):
+        index = match.end()
+        if match["comment"]:
             # Two characters back, because "<!-->" is a complete comment.
-            end = text.find("-->", at - 2)
+            end = text.find("-->", index - 2)
             if end < 0:
                 return
-            at = end + 3
-        elif found["skipped"]:
+            index = end + 3
+        elif match["skipped"]:
             lowered = lowered or text.lower()
-            end = lowered.find(f"</{found['skipped'].lower()}", at)
+            end = lowered.find(f"</{match['skipped'].lower()}", index)
             if end < 0:
                 return
-            at = end + 2
+            index = end + 2
         else:
-            attributes, at = _attributes(text, at)
+            attributes, index = _attributes(text, index)
             if attributes is None:
                 return
-            yield found["wanted"].lower(), attributes
+            yield match["wanted"].lower(), attributes
 
 
-def _attributes(text: str, at: int) -> tuple[dict[str, str] | None, int]:
-    """The attributes of the tag whose name ends at ``at`` (None if the tag is not closed), and where the tag ends."""
+def _attributes(text: str, index: int) -> tuple[dict[str, str] | None, int]:
+    """The attributes of the tag whose name ends at ``index`` (None if it is not closed), and the end of the tag."""
     attributes: dict[str, str] = {}
-    while at < len(text):
-        found = _attribute(text, at)
-        if found is None:
-            at += 1
+    while index < len(text):
+        match = _attribute(text, index)
+        if match is None:
+            index += 1
             continue
-        at = found.end()
-        if found["end"]:
-            return attributes, at
-        value = found["double"] or found["single"] or found["bare"] or ""
-        attributes.setdefault(found["name"].lower(), unescape(value))
-    return None, at
+        index = match.end()
+        if match["end"]:
+            return attributes, index
+        value = match["double"] or match["single"] or match["bare"] or ""
+        attributes.setdefault(match["name"].lower(), unescape(value))
+    return None, index
 
 
 REFRESH_BYTES: Final = 4096
@@ -101,12 +101,12 @@ class Refresh(NamedTuple):
 
 def parse_refresh(content: str) -> Refresh | None:
     """Parse a ``content`` attribute or a ``Refresh`` header; None if browsers would ignore it."""
-    found = _time(content)
-    if found is None:
+    match = _time(content)
+    if match is None:
         return None
     # Cut to 300 digits, which float() still takes as a finite number.
-    seconds = float((found[1] or "0")[:300])
-    rest = content[found.end() :]
+    seconds = float((match[1] or "0")[:300])
+    rest = content[match.end() :]
     if not rest:
         return Refresh(seconds, "")
     if rest[0] not in ";," + _SPACE:
@@ -128,11 +128,11 @@ def may_refresh(body: bytes) -> bool:
 
 
 def _has_equiv(body: bytes, letter: bytes) -> bool:
-    at = body.find(letter, 0, REFRESH_BYTES)
-    while at >= 0:
-        if body[at - 1] in b"eE" and body[max(at - 2, 0) : at + 4].lower() == b"-equiv":
+    index = body.find(letter, 0, REFRESH_BYTES)
+    while index >= 0:
+        if body[index - 1] in b"eE" and body[max(index - 2, 0) : index + 4].lower() == b"-equiv":
             return True
-        at = body.find(letter, at + 1, REFRESH_BYTES)
+        index = body.find(letter, index + 1, REFRESH_BYTES)
     return False
 
 
@@ -177,7 +177,7 @@ def read_header(values: Iterable[str], token: str) -> RobotsDirectives:
 
     :param token: The product token of the robot's user agent.
     """
-    found = RobotsDirectives()
+    directives = RobotsDirectives()
     for value in values:
         addressed = True
         for rule in value.lower().split(","):
@@ -186,18 +186,18 @@ def read_header(values: Iterable[str], token: str) -> RobotsDirectives:
                 addressed = name.strip() in (token, "*", "robots")
                 rule = rest
             if addressed:
-                found |= _parse_rule(rule)
-    return found
+                directives |= _parse_rule(rule)
+    return directives
 
 
 def read_metas(text: str, token: str) -> RobotsDirectives:
     """The directives in the ``<meta>`` elements of a page for the robot with this product token."""
-    found = RobotsDirectives()
+    directives = RobotsDirectives()
     for meta in find_metas(text):
         if meta.get("name", "").strip().lower() in ("robots", token or "robots"):
             for rule in meta.get("content", "").lower().split(","):
-                found |= _parse_rule(rule)
-    return found
+                directives |= _parse_rule(rule)
+    return directives
 
 
 def is_nofollow(rel: str) -> bool:

@@ -34,8 +34,8 @@ _OF_BODY: Final = frozenset(
     {"content-encoding", "content-language", "content-length", "content-location", "content-type", "transfer-encoding"}
 )
 # The most bytes of cookies that a chain of redirects carries, besides the spider's own; the oldest are dropped first.
-_MOST_CARRIED_BYTES: Final = 16 * 1024
-_MOST_AT_ONCE: Final = 100
+_MAX_CARRIED_BYTES: Final = 16 * 1024
+_MAX_SET_COOKIES: Final = 100
 
 
 def redirect_request(
@@ -62,8 +62,8 @@ def redirect_request(
     now = time.time() if now is None else now
     carried = _collect_cookies(request, set_cookies, now) if set_cookies or request.cookies or request.carried else ()
     via = (*request.via, request.url)
-    came_by = {fingerprint(url, method, body) for url in via}
-    salt = f"redirect {len(via)}" if fingerprint(target, method, body) in came_by else ""
+    visited = {fingerprint(url, method, body) for url in via}
+    salt = f"redirect {len(via)}" if fingerprint(target, method, body) in visited else ""
     return Request.from_canonical(
         url=target,
         handler=request.handler,
@@ -89,22 +89,22 @@ def select_carried_cookies(url: str, carried: Iterable[SetCookie], now: float | 
     """
     if not carried:
         return {}
-    place = CookieTarget.of(url)
+    target = CookieTarget.of(url)
     own: dict[str, str] = {}
-    found: list[Cookie] = []
+    matching: list[Cookie] = []
     for each in carried:
         if each.is_own:
-            if host_of(each.url) == host_of(url) and (place.secure or not each.url.startswith("https:")):
+            if host_of(each.url) == host_of(url) and (target.secure or not each.url.startswith("https:")):
                 name, _, value = each.text.partition("=")
                 own[name] = value
         elif (
             (cookie := _parse_carried(each)) is not None
             and cookie.expires > (each.at if now is None else now)
-            and belongs(cookie, place)
+            and belongs(cookie, target)
         ):
-            found.append(cookie)
+            matching.append(cookie)
     cookies: dict[str, str] = {}
-    for cookie in sorted(found, key=lambda cookie: -len(cookie.path)):
+    for cookie in sorted(matching, key=lambda cookie: -len(cookie.path)):
         cookies.setdefault(_to_storable(cookie.name), _to_storable(cookie.value))
     return own | cookies
 
@@ -120,17 +120,17 @@ def _collect_cookies(request: Request, set_cookies: Sequence[str], now: float) -
         if known.get(name) != value
     }
     cookies = {cookie.key: each for each in request.carried if not each.is_own and (cookie := _parse_carried(each))}
-    url, place = request.url.partition("?")[0], CookieTarget.of(request.url)
-    for text in map(to_wire, set_cookies[:_MOST_AT_ONCE]):
-        cookie = parse_set_cookie(text, place, now)
+    url, target = request.url.partition("?")[0], CookieTarget.of(request.url)
+    for text in map(to_wire, set_cookies[:_MAX_SET_COOKIES]):
+        cookie = parse_set_cookie(text, target, now)
         if cookie is None:
             continue
-        mine = own.get(cookie.name)
-        if mine and cookie.expires <= now and domain_matches(CookieTarget.of(mine.url).host, cookie.domain):
+        own_cookie = own.get(cookie.name)
+        if own_cookie and cookie.expires <= now and domain_matches(CookieTarget.of(own_cookie.url).host, cookie.domain):
             # The spider's cookie has no path, so this header deletes it.
             del own[cookie.name]
         cookies[cookie.key] = SetCookie(url, text, now)
-    kept, room = [], _MOST_CARRIED_BYTES
+    kept, room = [], _MAX_CARRIED_BYTES
     for each in reversed(cookies.values()):
         room -= len(each.url) + len(each.text)
         if room < 0:

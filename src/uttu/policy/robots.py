@@ -112,8 +112,8 @@ class _View:
 
 
 def _literal_prefix(rule: str) -> str:
-    found = _plain(rule)
-    return found[0] if found else ""
+    match = _plain(rule)
+    return match[0] if match else ""
 
 
 class Robots:

@@ -123,10 +123,10 @@ class Traps:
 
     def _date(self, url: str, head: str, query: str) -> str | None:
         start = head.find("/", 8) if "/" in head[8:] else len(head)
-        found = {*_full_date.findall(url, start), *_padded_date.findall(url, start)}
+        dates = {*_full_date.findall(url, start), *_padded_date.findall(url, start)}
         if _calendar.search(head.lower()) or _calendar.search(query):
-            found.update(_loose_date.findall(url, start))
-        years = {year for year in map(int, found) if year in YEARS}
+            dates.update(_loose_date.findall(url, start))
+        years = {year for year in map(int, dates) if year in YEARS}
         if query:
             years.update(map(int, _query_date.findall(query)))
             if _query_month.search(query):

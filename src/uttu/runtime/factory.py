@@ -31,8 +31,8 @@ from uttu.fetch.base import Fetcher, ResolverAware
 from uttu.fetch.resolver import GuardedResolver
 from uttu.frontier.catalog import CrawlStore
 from uttu.model.crawl import CrawlLimits
-from uttu.policy.concurrency import ConcurrencyController
 from uttu.policy.scope import Scope
+from uttu.policy.throttle import ConcurrencyController
 from uttu.policy.traps import Traps
 from uttu.runtime.registry import load_fetcher
 from uttu.settings import Settings

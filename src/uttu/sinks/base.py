@@ -1,6 +1,6 @@
 """The Sink contract.
 
-The outbox holds the items; an output is a view of it. A sink is given the items in order, batch by batch. After each
+The outbox holds the items; an output is a view of it. A sink gets the items in order, batch by batch. After each
 batch it returns a *state*: the bytes it needs to resume from there (for a file: its length). The engine stores the
 state with the position in the outbox. After a crash it opens the sink with the stored state; the sink discards
 everything it wrote after that state and gets those items again.

@@ -5,7 +5,7 @@ after a kill -9 the last batch is sent again. The key is the page, so items of o
 ``crawl`` has the name of the crawl.
 
 The bus has an event loop in a dedicated thread, so that it keeps its connection alive while there is nothing to write.
-While the broker is away, ``write`` retries for ``_PATIENCE_SECONDS`` before it fails.
+While the broker is unavailable, ``write`` retries for ``_RETRY_SECONDS`` before it fails.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from uttu.errors import BusError, BusUnavailable, SinkError
 from uttu.frontier.base import StoredItem
 from uttu.sinks.base import Restart
 
-_NOTE: Final = b"sent"
-_PATIENCE_SECONDS: Final = 30.0
+_STATE: Final = b"sent"
+_RETRY_SECONDS: Final = 30.0
 _LONGEST_PAUSE_SECONDS: Final = 2.0
 _CLOSE_SECONDS: Final = 10.0
 
@@ -45,15 +45,15 @@ class BusSink:
         self._bus: Bus | None = None
 
     def open(self, state: bytes) -> None:
-        if state not in (b"", _NOTE):
-            raise Restart("the note on this output is not that of a topic")
+        if state not in (b"", _STATE):
+            raise Restart("The stored state is not that of a topic")
         if self._bus is None:
             self._bus = self._run(_await(self._connect()))
 
     def write(self, items: Sequence[StoredItem]) -> bytes:
         assert self._bus is not None
         self._run(self._publish(self._bus, [self._message(item) for item in items]))
-        return _NOTE
+        return _STATE
 
     def close(self, finished: bool) -> None:
         bus, self._bus = self._bus, None
@@ -70,9 +70,9 @@ class BusSink:
         return Message(topic=self._topic, payload=item.json, key=page, headers=self._headers, id=item.id)
 
     async def _publish(self, bus: Bus, messages: list[Message]) -> None:
-        """Publish, and retry for ``_PATIENCE_SECONDS`` while the broker is away. Repeats have the same ids."""
+        """Publish, and retry for ``_RETRY_SECONDS`` while the broker is unavailable. Repeats have the same ids."""
         loop = asyncio.get_running_loop()
-        until, pause = loop.time() + _PATIENCE_SECONDS, 0.1
+        until, pause = loop.time() + _RETRY_SECONDS, 0.1
         while True:
             try:
                 await bus.publish(messages)
@@ -88,8 +88,8 @@ class BusSink:
             return self._loop.run(work)
         except BusError as error:
             raise SinkError(
-                f"can't write to {self.name}: {error}; put that right, then run the same command again. "
-                "Nothing is lost: items wait in the crawl's store"
+                f"Cannot write to {self.name}: {error}. Fix this, then run the same command again; "
+                "no item is lost, they wait in the crawl's store"
             ) from error
 
 

@@ -23,7 +23,7 @@ from uttu.sinks.files import MAX_COLUMNS, VALUE, AppendFile, to_row, to_text, to
 _EOL: Final = "\r\n"
 
 
-class _CsvNote(msgspec.Struct, frozen=True):
+class _CsvState(msgspec.Struct, frozen=True):
     offset: int
     columns: list[str]
 
@@ -43,10 +43,10 @@ class Csv:
         offset = 0
         if state:
             try:
-                note = msgspec.json.decode(state, type=_CsvNote)
+                stored = msgspec.json.decode(state, type=_CsvState)
             except msgspec.DecodeError:
-                raise Restart("the note on this output is not one of a CSV file") from None
-            offset, self._columns = note.offset, dict.fromkeys(note.columns)
+                raise Restart("The stored state is not that of a CSV file") from None
+            offset, self._columns = stored.offset, dict.fromkeys(stored.columns)
         self._file.open(offset, begins=_encode([list(self._columns)]), ends=b"\n")
 
     def write(self, items: Sequence[StoredItem]) -> bytes:
@@ -67,7 +67,7 @@ class Csv:
         table.extend([_cell(each.get(column)) for column in self._columns] for each in rows)
 
         offset = self._file.append(_encode(table))
-        return msgspec.json.encode(_CsvNote(offset, list(self._columns)))
+        return msgspec.json.encode(_CsvState(offset, list(self._columns)))
 
     def close(self, finished: bool) -> None:
         self._file.close()

@@ -1,10 +1,10 @@
 """Shared by the file formats: a file that grows in batches, and an item as a row or a line.
 
 :class:`AppendFile` makes file outputs exact. A batch is on disk before its length is returned, and the engine stores
-    that length with the position in the outbox. Bytes that a killed process wrote after it are cut off when the file is
-    opened again. No data is buffered between batches. The file is locked while it is open (a POSIX record lock, which
-    the kernel releases when the process dies), because two crawls that truncate and append to one file would corrupt it
-    silently.
+that length with the position in the outbox. Bytes that a killed process wrote after it are cut off when the file is
+opened again. No data is buffered between batches. The file is locked while it is open (a POSIX record lock, which the
+kernel releases when the process dies), because two crawls that truncate and append to one file would corrupt it
+silently.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from uttu.errors import SinkError
 from uttu.frontier.base import StoredItem
 from uttu.sinks.base import Restart
 
-_RETRY: Final = "then run the same command again; nothing is lost: items wait in the crawl's store"
+_RETRY: Final = "then run the same command again; no item is lost, they wait in the crawl's store"
 _ADVICE: Final = {
-    errno.ENOSPC: "free some space",
-    errno.EDQUOT: "free some space or raise the quota",
-    errno.EFBIG: "raise the file size limit (ulimit -f) or write to another file system",
-    errno.EACCES: "make it writable or choose another file",
-    errno.EPERM: "make it writable or choose another file",
-    errno.EROFS: "choose a file on a file system that can be written",
-    errno.EISDIR: "choose a file inside that folder",
-    errno.ENOTDIR: "choose a path whose folders are folders",
-    errno.EEXIST: "choose a path whose folders are folders",
+    errno.ENOSPC: "Free some space",
+    errno.EDQUOT: "Free some space or raise the quota",
+    errno.EFBIG: "Raise the file size limit (ulimit -f) or write to another file system",
+    errno.EACCES: "Make it writable or choose another file",
+    errno.EPERM: "Make it writable or choose another file",
+    errno.EROFS: "Choose a file on a writable file system",
+    errno.EISDIR: "Choose a file inside that folder",
+    errno.ENOTDIR: "Choose another path: a part of this one is a file",
+    errno.EEXIST: "Choose another path: a part of this one is a file",
 }
 
 
@@ -44,9 +44,8 @@ def map_os_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        advice = _ADVICE.get(error.errno or 0, "put that right")
-        what = error.strerror or str(error)
-        raise SinkError(f"can't write {path}: {what}; {advice}, {_RETRY}") from error
+        advice = _ADVICE.get(error.errno or 0, "Fix this")
+        raise SinkError(f"Cannot write {path}: {error.strerror or error}. {advice}, {_RETRY}") from error
 
 
 class AppendFile:
@@ -76,10 +75,10 @@ class AppendFile:
             except FileNotFoundError:
                 if offset == 0:
                     raise
-                raise Restart(f"{self.path} is gone") from None
+                raise Restart(f"{self.path} was deleted") from None
             try:
-                self._claim()
-                self._cut(offset, begins, ends)
+                self._lock_file()
+                self._truncate(offset, begins, ends)
             except BaseException:
                 self.close()
                 raise
@@ -91,8 +90,8 @@ class AppendFile:
         :raises Restart: the file was moved, deleted or shortened meanwhile.
         :raises SinkError: the file cannot be written. It is restored as far as possible.
         """
-        if not self._whole():
-            raise Restart(f"{self.path} was changed by someone else")
+        if not self._is_unchanged():
+            raise Restart(f"{self.path} was changed by another process")
         with map_os_errors(self.path):
             try:
                 self._write(data + tail)
@@ -111,40 +110,40 @@ class AppendFile:
             fd, self._fd = self._fd, -1
             os.close(fd)
 
-    def _claim(self) -> None:
+    def _lock_file(self) -> None:
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
-            raise SinkError(f"can't write {self.path}: it is not a regular file; to stream items use -o -")
+            raise SinkError(f"Cannot write {self.path}: it is not a regular file. To stream items use -o -")
         try:
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             # Any other error means that this file system has no locks: write without one.
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 raise SinkError(
-                    f"can't write {self.path}: another process is writing it; wait for it to end, "
-                    "or leave this output out: items of the same crawl reach it through that process"
+                    f"Cannot write {self.path}: another process is writing it. Wait until it ends, or remove this "
+                    "output: if both run the same crawl, that process writes the items"
                 ) from error
 
-    def _cut(self, offset: int, begins: bytes, ends: bytes) -> None:
+    def _truncate(self, offset: int, begins: bytes, ends: bytes) -> None:
         if os.fstat(self._fd).st_size < offset:
-            raise Restart(f"{self.path} is shorter than it was")
+            raise Restart(f"{self.path} was shortened")
         if offset:
             head, foot = os.pread(self._fd, len(begins), 0), os.pread(self._fd, len(ends), offset - len(ends))
             if head != begins or foot != ends:
-                raise Restart(f"{self.path} is not what it was")
+                raise Restart(f"{self.path} has other contents than Uttu wrote")
         os.ftruncate(self._fd, offset)
 
-    def _whole(self) -> bool:
+    def _is_unchanged(self) -> bool:
         try:
-            there, here = os.stat(self.path), os.fstat(self._fd)
+            at_path, opened = os.stat(self.path), os.fstat(self._fd)
         except OSError:
             return False
-        return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino) and here.st_size >= self.offset
+        return (at_path.st_dev, at_path.st_ino) == (opened.st_dev, opened.st_ino) and opened.st_size >= self.offset
 
     def _write(self, data: bytes) -> None:
-        rest, at = memoryview(data), self.offset
+        rest, offset = memoryview(data), self.offset
         while rest:
-            count = os.pwrite(self._fd, rest, at)
-            rest, at = rest[count:], at + count
+            count = os.pwrite(self._fd, rest, offset)
+            rest, offset = rest[count:], offset + count
 
 
 def parse_length(state: bytes) -> int:
@@ -153,7 +152,7 @@ def parse_length(state: bytes) -> int:
     :raises Restart: the state is not a length.
     """
     if state and not state.isdigit():
-        raise Restart("the note on this output is not a length")
+        raise Restart("The stored state is not a length")
     return int(state or b"0")
 
 
@@ -180,7 +179,7 @@ def to_row(item: StoredItem) -> dict[str, Any]:
     try:
         return parse_row(item.json)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise SinkError(f"item {item.id} is not readable JSON: {error}") from error
+        raise SinkError(f"Item {item.id} is not valid JSON: {error}") from error
 
 
 def parse_row(json: bytes) -> dict[str, Any]:
@@ -202,6 +201,7 @@ def to_json(value: Any) -> str:
 def too_many_columns(target: object) -> SinkError:
     """Return the error for more than ``MAX_COLUMNS`` columns."""
     return SinkError(
-        f"can't write {target}: the items have more than {MAX_COLUMNS} different keys, too many for columns; "
-        "put what varies into a value, or write JSON Lines (.jsonl). Nothing is lost: items wait in the crawl's store"
+        f"Cannot write {target}: the items have more than {MAX_COLUMNS} different keys, too many for columns. "
+        "Put data into values instead of keys, or write JSON Lines (.jsonl); no item is lost, they wait in the crawl's "
+        "store"
     )

@@ -80,7 +80,7 @@ class Stdout:
         self._out = out
 
     def open(self, state: bytes) -> None:
-        """Does nothing: standard output needs no preparation, and printed items cannot be undone."""
+        """Do nothing: standard output needs no preparation, and printed items cannot be undone."""
 
     def write(self, items: Sequence[StoredItem]) -> bytes:
         out = self._out or sys.stdout.buffer
@@ -88,22 +88,22 @@ class Stdout:
             out.write(b"".join(map(to_line, items)))
             out.flush()
         except BrokenPipeError as error:
-            _abandon(out)
-            raise SinkError("the reader of standard output went away") from error
+            _discard(out)
+            raise SinkError("Cannot write to standard output: its reader has closed it") from error
         except OSError as error:
-            _abandon(out)
-            raise SinkError(f"can't write to standard output: {error.strerror or error}") from error
+            _discard(out)
+            raise SinkError(f"Cannot write to standard output: {error.strerror or error}") from error
         return b"printed"
 
     def close(self, finished: bool) -> None:
-        """Does nothing: standard output stays open."""
+        """Do nothing: standard output stays open."""
 
 
-def _abandon(out: BinaryIO) -> None:
+def _discard(out: BinaryIO) -> None:
     # Python flushes the rejected bytes again at exit, which would print an error. Redirect them to /dev/null.
     with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
+        null = os.open(os.devnull, os.O_WRONLY)
         try:
-            os.dup2(nowhere, out.fileno())
+            os.dup2(null, out.fileno())
         finally:
-            os.close(nowhere)
+            os.close(null)

@@ -90,7 +90,7 @@ def widen(kind: Kind, value: Any, depth: int = 0) -> Kind:
         return _widen_struct(StructKind() if kind is ScalarKind.NULL else kind, value, depth)
     if isinstance(value, list):
         return _widen_list(ListKind() if kind is ScalarKind.NULL else kind, value, depth)
-    return _widen_scalar(kind, _scalar(value))
+    return _widen_scalar(kind, _scalar_kind(value))
 
 
 def _widen_struct(kind: Kind, value: dict[str, Any], depth: int) -> Kind:
@@ -117,7 +117,7 @@ def _widen_scalar(kind: Kind, seen: ScalarKind) -> Kind:
     return ScalarKind.FLOAT if {kind, seen} == {ScalarKind.INT, ScalarKind.FLOAT} else ScalarKind.TEXT
 
 
-def _scalar(value: Any) -> ScalarKind:
+def _scalar_kind(value: Any) -> ScalarKind:
     if isinstance(value, bool):
         return ScalarKind.BOOL
     if isinstance(value, int):
@@ -170,7 +170,7 @@ class Parquet:
     """
 
     replaces_file = True
-    needs_all = True  # the spool is gone after the crawl; one that continues later is written from the start
+    needs_all = True  # the spool is deleted after the crawl; a crawl that continues later is written from the start
 
     def __init__(self, path: str | Path) -> None:
         _import_arrow("pyarrow.parquet")
@@ -213,16 +213,16 @@ class Parquet:
             table.fields[VALUE] = ScalarKind.NULL
         columns = {key: make_storable(kind) for key, kind in table.fields.items()}
 
-        draft = self._path.with_name(f".{self._path.name}.tmp")
+        temporary = self._path.with_name(f".{self._path.name}.tmp")
         try:
-            with draft.open("wb") as file:
+            with temporary.open("wb") as file:
                 self._write_rows(file, columns)
                 file.flush()
                 os.fsync(file.fileno())
-            draft.replace(self._path)
+            temporary.replace(self._path)
         except BaseException:
             with contextlib.suppress(OSError):
-                draft.unlink()
+                temporary.unlink()
             raise
 
     def _write_rows(self, file: BinaryIO, columns: dict[str, Kind]) -> None:
@@ -231,8 +231,8 @@ class Parquet:
         with pq.ParquetWriter(file, schema, compression="zstd") as writer:
             for group in self._groups():
                 arrays = [
-                    pa.array([fit(kind, each.get(key)) for each in group], type=schema.field(at).type)
-                    for at, (key, kind) in enumerate(columns.items())
+                    pa.array([fit(kind, each.get(key)) for each in group], type=schema.field(index).type)
+                    for index, (key, kind) in enumerate(columns.items())
                 ]
                 writer.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=len(group))
 
@@ -257,8 +257,8 @@ class Parquet:
                 yield document
         if left:
             raise SinkError(
-                f"can't write {self._path}: {self._spool.path} was changed by someone else; "
-                "run the same command again, it is made anew from the crawl's store"
+                f"Cannot write {self._path}: {self._spool.path} was changed by another process. "
+                "Run the same command again: the file is written anew from the crawl's store"
             )
 
 
@@ -286,6 +286,4 @@ def _import_arrow(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise SinkError(
-            f"Parquet output needs pyarrow, which can't be imported: pip install 'uttu[parquet]' ({error})"
-        ) from error
+        raise SinkError(f"Parquet output needs the \"parquet\" extra: pip install 'uttu[parquet]' ({error})") from error

@@ -37,7 +37,7 @@ _LOCKABLE: Final = 1 << 20
 _INT64: Final = range(-(1 << 63), 1 << 63)
 
 
-class _TableNote(msgspec.Struct, frozen=True):
+class _TableState(msgspec.Struct, frozen=True):
     last: str
     columns: dict[str, str]
 
@@ -56,23 +56,23 @@ class Sqlite:
 
     def open(self, state: bytes) -> None:
         self.close(finished=False)
-        note = _parse_note(state)
+        stored = _parse_state(state)
         with map_os_errors(self._path):
-            if note is None:
+            if stored is None:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
             elif not self._path.exists():
-                raise Restart(f"{self._path} is gone")
-            self._claim()
-        with self._mapped():
+                raise Restart(f"{self._path} was deleted")
+            self._lock_table()
+        with self._map_errors():
             # The engine uses a sink from one thread at a time, but not always from the same one.
             self._db = db = sqlite3.connect(
                 self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
             try:
-                if note is None:
+                if stored is None:
                     self._create(db)
                 else:
-                    self._resume(db, note)
+                    self._resume(db, stored)
             except BaseException:
                 self.close(finished=False)
                 raise
@@ -80,16 +80,16 @@ class Sqlite:
     def write(self, items: Sequence[StoredItem]) -> bytes:
         db = self._db
         assert db is not None, "write before open"
-        with self._mapped(), _transaction(db):
+        with self._map_errors(), _transaction(db):
             for item in items:
                 fields = to_row(item)
-                names = [_quote(self._column(db, key)) for key in fields]
+                names = [_quote(self._ensure_column(db, key)) for key in fields]
                 db.execute(
                     f"INSERT OR IGNORE INTO {_quote(self._table)} ({', '.join([_quote(_ID), *names])}) "
                     f"VALUES ({', '.join('?' * (len(names) + 1))})",
                     (item.id, *map(_cell, fields.values())),
                 )
-        return msgspec.json.encode(_TableNote(items[-1].id, self._columns))
+        return msgspec.json.encode(_TableState(items[-1].id, self._columns))
 
     def close(self, finished: bool) -> None:
         if self._db is not None:
@@ -100,7 +100,7 @@ class Sqlite:
             os.close(self._lock)
             self._lock = -1
 
-    def _claim(self) -> None:
+    def _lock_table(self) -> None:
         """Lock out other processes that write this table, with a lock on one byte that SQLite does not use."""
         self._lock = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         byte = zlib.crc32(self._table.encode()) % _LOCKABLE
@@ -109,34 +109,34 @@ class Sqlite:
         except (BlockingIOError, PermissionError):
             os.close(self._lock)
             self._lock = -1
-            raise SinkError(f"can't write {self._path}: another crawl is writing it; choose another file") from None
+            raise SinkError(f"Cannot write {self._path}: another crawl is writing it. Choose another file") from None
 
     def _create(self, db: sqlite3.Connection) -> None:
         with _transaction(db):
-            there = self._columns_there(db)
-            if there and there[0] != _ID:
+            columns = self._read_columns(db)
+            if columns and columns[0] != _ID:
                 raise SinkError(
-                    f"can't write {self._path}: its table {self._table!r} was not made by Uttu and would be lost; "
-                    "rename the table or choose another file"
+                    f"Cannot write {self._path}: its table {self._table!r} was not made by Uttu, and would be lost. "
+                    "Rename the table, or choose another file"
                 )
             table = _quote(self._table)
             db.execute(f"DROP TABLE IF EXISTS {table}")
             db.execute(f"CREATE TABLE {table} ({_quote(_ID)} TEXT PRIMARY KEY)")
         self._columns, self._existing = {}, {_ID}
 
-    def _resume(self, db: sqlite3.Connection, note: _TableNote) -> None:
-        there = {name.lower() for name in self._columns_there(db)}
-        if not there.issuperset(column.lower() for column in (_ID, *note.columns.values())):
-            raise Restart(f"table {self._table} in {self._path} is not what it was")
+    def _resume(self, db: sqlite3.Connection, stored: _TableState) -> None:
+        existing = {name.lower() for name in self._read_columns(db)}
+        if not existing.issuperset(column.lower() for column in (_ID, *stored.columns.values())):
+            raise Restart(f"The table {self._table} in {self._path} has lost columns")
         last = f"SELECT 1 FROM {_quote(self._table)} WHERE {_quote(_ID)} = ?"
-        if db.execute(last, (note.last,)).fetchone() is None:
-            raise Restart(f"table {self._table} in {self._path} has lost rows")
-        self._columns, self._existing = dict(note.columns), there
+        if db.execute(last, (stored.last,)).fetchone() is None:
+            raise Restart(f"The table {self._table} in {self._path} has lost rows")
+        self._columns, self._existing = dict(stored.columns), existing
 
-    def _columns_there(self, db: sqlite3.Connection) -> list[str]:
+    def _read_columns(self, db: sqlite3.Connection) -> list[str]:
         return [name for (name,) in db.execute("SELECT name FROM pragma_table_info(?)", (self._table,))]
 
-    def _column(self, db: sqlite3.Connection, key: str) -> str:
+    def _ensure_column(self, db: sqlite3.Connection, key: str) -> str:
         """Return the column of a key, adding it if needed."""
         if key in self._columns:
             return self._columns[key]
@@ -157,21 +157,21 @@ class Sqlite:
         return name
 
     @contextlib.contextmanager
-    def _mapped(self) -> Iterator[None]:
+    def _map_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
             raise SinkError(
-                f"can't write {self._path}: {error}; put that right, then run the same command again; "
-                "nothing is lost: items wait in the crawl's store"
+                f"Cannot write {self._path}: {error}. Fix this, then run the same command again; "
+                "no item is lost, they wait in the crawl's store"
             ) from error
 
 
-def _parse_note(state: bytes) -> _TableNote | None:
+def _parse_state(state: bytes) -> _TableState | None:
     try:
-        return msgspec.json.decode(state, type=_TableNote) if state else None
+        return msgspec.json.decode(state, type=_TableState) if state else None
     except msgspec.DecodeError:
-        raise Restart("the note on this output is not one of an SQLite table") from None
+        raise Restart("The stored state is not that of an SQLite table") from None
 
 
 @contextlib.contextmanager

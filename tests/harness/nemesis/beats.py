@@ -38,7 +38,7 @@ def noted(self):
         file.write(f"{fire['due']} {self.request.id} {time.time()}\\n")
 """
 _EVERY = timedelta(seconds=1)
-_LEADS, _FOLLOWS = "this beat leads", "another beat leads"
+_LEADS, _FOLLOWS = "This beat leads", "Another beat leads"
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -149,7 +149,7 @@ class Beats:
         )
 
     def turned_away(self) -> int:
-        return self._log(self.worker).read_text().count("has run before")
+        return self._log(self.worker).read_text().count("it has run before")
 
     def wait_until(self, condition: Callable[[], object], what: str) -> None:
         """As the function, with what beats and workers said."""

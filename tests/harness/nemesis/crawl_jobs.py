@@ -48,7 +48,7 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 _PATIENCE_SECONDS: Final = 120.0
 _AWAY_SECONDS: Final = 2.0
-_SLICE: Final = "uttu.jobs.crawl_task.child"
+_SLICE: Final = "uttu.jobs.crawl_task.runner"
 _SPIDER: Final = """
 from uttu import Page, Spider
 

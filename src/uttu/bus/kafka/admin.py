@@ -26,9 +26,11 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
+from uttu.bus.backend import group_not_found
 from uttu.bus.base import Delivery, Group
 from uttu.bus.kafka.codec import INTERNAL_TOPICS, dead_topic, is_dead_topic
-from uttu.bus.kafka.offsets import CommittedOffsets, OffsetRange, PartitionId, count_offsets, read_first
+from uttu.bus.kafka.offsets import CommittedOffsets, OffsetRange, count_offsets, read_first
+from uttu.bus.kafka.partition import PartitionId
 from uttu.bus.topics import matches
 from uttu.clients.kafka import DENIED, IN_USE, KafkaAddress, Key, gather_answers, get_error_code, map_errors
 from uttu.errors import BusRefused, BusUnavailable
@@ -43,7 +45,7 @@ class KafkaTopics:
         self._address = address
         self._admin = admin
         self._known: set[str] = set()
-        self._making = asyncio.Lock()
+        self._creating = asyncio.Lock()
 
     async def ensure(self, topics: Iterable[str], partitions: int = 0) -> None:
         """Create the topics that do not exist; return when all of them have leaders.
@@ -54,12 +56,12 @@ class KafkaTopics:
         """
         if self._known.issuperset(topics):
             return
-        async with self._making:
+        async with self._creating:
             wanted = set(topics) - self._known
             missing = wanted - (await self.partitions()).keys()
-            await self._make(missing, partitions or self._address.options.partitions)
+            await self._create(missing, partitions or self._address.options.partitions)
             if missing:
-                await self._appear(missing)
+                await self._wait_for_leaders(missing)
             self._known |= wanted
 
     def forget(self, topics: Iterable[str]) -> None:
@@ -77,50 +79,50 @@ class KafkaTopics:
         """Like :meth:`partitions`, for the topics that match one of the patterns."""
         return {name: count for name, count in (await self.partitions()).items() if matches(patterns, name)}
 
-    async def _make(self, topics: set[str], partitions: int) -> None:
+    async def _create(self, topics: set[str], partitions: int) -> None:
         if not topics:
             return
         replication = self._address.options.replication or -1
-        made = self._admin.create_topics(
+        futures = self._admin.create_topics(
             [NewTopic(topic, num_partitions=partitions, replication_factor=replication) for topic in sorted(topics)],
             operation_timeout=self._address.options.timeout,
         )
-        for topic, future in made.items():
-            with map_errors(self._address.brokers, f"the topic {topic} is not there and can't be made"):
+        for topic, future in futures.items():
+            with map_errors(self._address.brokers, f"Cannot create the topic {topic}"):
                 try:
                     await asyncio.wrap_future(future)
                 except KafkaException as error:
                     code = get_error_code(error)
                     if code in DENIED:
                         raise BusRefused(
-                            f"the topic {topic} is not there, and this user may not make it; let it be made by who "
-                            f"may, with {partitions} partitions or as many as you like"
+                            f"The topic {topic} does not exist, and this user may not create it. Create it with "
+                            f"another user, for example with {partitions} partitions"
                         ) from error
                     if code != KafkaError.TOPIC_ALREADY_EXISTS:
                         raise
 
-    async def _appear(self, topics: set[str]) -> None:
+    async def _wait_for_leaders(self, topics: set[str]) -> None:
         # The controller creates a topic, and the brokers' metadata has it a moment later.
         deadline = time.monotonic() + self._address.options.timeout
         while True:
-            led = {
+            with_leaders = {
                 name
                 for name, topic in (await self._list()).items()
                 if topic.partitions and all(partition.leader >= 0 for partition in topic.partitions.values())
             }
-            if topics <= led:
+            if topics <= with_leaders:
                 return
             if time.monotonic() > deadline:
-                missing = ", ".join(sorted(topics - led))
-                raise BusUnavailable(f"{missing} was made, but no broker at {self._address.brokers} leads it")
+                missing = ", ".join(sorted(topics - with_leaders))
+                raise BusUnavailable(f"Created {missing}, but no broker at {self._address.brokers} leads it")
             await asyncio.sleep(_TOPIC_POLL_SECONDS)
 
     async def _list(self) -> dict[str, Any]:
-        with map_errors(self._address.brokers, "can't list the topics"):
-            found = await asyncio.to_thread(self._admin.list_topics, timeout=self._address.options.timeout)
+        with map_errors(self._address.brokers, "Cannot list the topics"):
+            metadata = await asyncio.to_thread(self._admin.list_topics, timeout=self._address.options.timeout)
         return {
             name: topic
-            for name, topic in found.topics.items()
+            for name, topic in metadata.topics.items()
             if name not in INTERNAL_TOPICS
             and (topic.error is None or topic.error.code() == KafkaError.LEADER_NOT_AVAILABLE)
         }
@@ -136,7 +138,7 @@ _GROUP_POLL_SECONDS: Final = 0.05
 class GroupOffsets(msgspec.Struct, frozen=True):
     """A group's state on the brokers."""
 
-    positions: dict[PartitionId, int]
+    offsets: dict[PartitionId, int]
     """Its committed offsets, without the topic of its dead letters."""
     subscribers: int | None
     """None if not all brokers answered."""
@@ -148,59 +150,61 @@ class KafkaGroups:
     :raises BusUnavailable: from every method, if Kafka does not answer.
     """
 
-    def __init__(self, address: KafkaAddress, admin: AdminClient, catalog: KafkaTopics) -> None:
+    def __init__(self, address: KafkaAddress, admin: AdminClient, topics: KafkaTopics) -> None:
         self._address = address
         self._admin = admin
-        self._topics = catalog
-        self._positions = CommittedOffsets(address)
+        self._topics = topics
+        self._offsets = CommittedOffsets(address)
 
     async def close(self) -> None:
-        await self._positions.close()
+        await self._offsets.close()
 
-    async def positions(self, group: str) -> dict[PartitionId, int]:
+    async def committed(self, group: str) -> dict[PartitionId, int]:
         """Return the committed offsets of a group; empty if the group does not exist."""
-        there = await self._topics.partitions()
-        places = [(topic, number) for topic, count in there.items() for number in range(count)]
-        with map_errors(self._address.brokers, f"can't see the positions of the group {group}"):
-            return await self._positions.committed(group, places)
+        topics = await self._topics.partitions()
+        partitions = [(topic, number) for topic, count in topics.items() for number in range(count)]
+        with map_errors(self._address.brokers, f"Cannot read the offsets of the group {group}"):
+            return await self._offsets.committed(group, partitions)
 
-    async def move(self, group: str, positions: Mapping[PartitionId, int]) -> bool:
+    async def set_offsets(self, group: str, offsets: Mapping[PartitionId, int]) -> bool:
         """Set a group's offsets; return False, without a change, if the group has subscribers."""
-        with map_errors(self._address.brokers, f"can't set the positions of the group {group}"):
+        with map_errors(self._address.brokers, f"Cannot set the offsets of the group {group}"):
             try:
-                await self._positions.commit(group, positions)
+                await self._offsets.commit(group, offsets)
             except KafkaException as error:
                 if get_error_code(error) in IN_USE:
                     return False
                 raise
         return True
 
-    async def spans(self, places: Iterable[PartitionId]) -> dict[PartitionId, OffsetRange]:
+    async def ranges(self, partitions: Iterable[PartitionId]) -> dict[PartitionId, OffsetRange]:
         """Return the first and the end offset of each partition; partitions that do not exist are missing."""
-        there = await self._topics.partitions()
-        kept = [place for place in places if place[1] < there.get(place[0], 0)]
-        begins, ends = await asyncio.gather(self._offsets(kept, _EARLIEST), self._offsets(kept, _LATEST))
-        return {place: (begins[place], end) for place, end in ends.items() if place in begins}
+        topics = await self._topics.partitions()
+        existing = [(topic, number) for topic, number in partitions if number < topics.get(topic, 0)]
+        firsts, ends = await asyncio.gather(
+            self._list_offsets(existing, _EARLIEST), self._list_offsets(existing, _LATEST)
+        )
+        return {partition: (firsts[partition], end) for partition, end in ends.items() if partition in firsts}
 
     async def groups(self, *names: str) -> list[Group]:
         """See :meth:`uttu.bus.base.Bus.groups`. The topics are those with a committed offset.
 
         :raises BusRefused: a named group does not exist.
         """
-        found = await self._standings(names, strict=bool(names))
-        dead = {name: dead_topic(name) for name in found}
-        places = {place for standing in found.values() for place in standing.positions}
-        spans = await self.spans(places | {(topic, 0) for topic in dead.values()})
+        groups = await self._read_offsets(names, strict=bool(names))
+        dead = {name: dead_topic(name) for name in groups}
+        partitions = {partition for group in groups.values() for partition in group.offsets}
+        ranges = await self.ranges(partitions | {(topic, 0) for topic in dead.values()})
         return [
             Group(
                 name=name,
-                topics=tuple(sorted({topic for topic, _ in standing.positions})),
-                ready=sum(count_offsets(span) for span in _waiting_ranges(standing, spans).values()),
+                topics=tuple(sorted({topic for topic, _ in group.offsets})),
+                ready=_count_all(_waiting_ranges(group, ranges)),
                 unacknowledged=0,
-                dead=count_offsets(spans.get((dead[name], 0), (0, 0))),
-                subscribers=standing.subscribers,
+                dead=count_offsets(ranges.get((dead[name], 0), (0, 0))),
+                subscribers=group.subscribers,
             )
-            for name, standing in sorted(found.items())
+            for name, group in sorted(groups.items())
         ]
 
     async def peek(self, group: str, limit: int, dead: bool) -> list[Delivery]:
@@ -208,46 +212,46 @@ class KafkaGroups:
 
         :raises BusRefused: the group does not exist.
         """
-        standing = (await self._standings([group]))[group]
+        offsets = (await self._read_offsets([group]))[group]
         if dead:
-            spans = await self.spans([(dead_topic(group), 0)])
+            ranges = await self.ranges([(dead_topic(group), 0)])
         else:
-            spans = _waiting_ranges(standing, await self.spans(standing.positions))
-        spans = {place: span for place, span in spans.items() if count_offsets(span)}
-        if not spans or limit < 1:
+            ranges = _waiting_ranges(offsets, await self.ranges(offsets.offsets))
+        ranges = {partition: span for partition, span in ranges.items() if count_offsets(span)}
+        if not ranges or limit < 1:
             return []
-        with map_errors(self._address.brokers, f"can't look into the group {group}"):
-            return await asyncio.to_thread(read_first, self._address, spans, limit)
+        with map_errors(self._address.brokers, f"Cannot peek at the group {group}"):
+            return await asyncio.to_thread(read_first, self._address, ranges, limit)
 
     async def purge(self, group: str, dead: bool, forget: bool) -> int:
         """Move the group's offsets to the end, delete its dead letters, or delete the group.
 
         :raises BusRefused: the group does not exist; or it has subscribers, and its offsets must change.
         """
-        standing = (await self._standings([group]))[group]
+        offsets = (await self._read_offsets([group]))[group]
         count = 0
         if not dead or forget:
-            spans = _waiting_ranges(standing, await self.spans(standing.positions))
-            count += sum(count_offsets(span) for span in spans.values())
+            ranges = _waiting_ranges(offsets, await self.ranges(offsets.offsets))
+            count += _count_all(ranges)
             if not forget:
-                await self._skip(group, {place: end for place, (_, end) in spans.items()})
+                await self._skip_to(group, {partition: end for partition, (_, end) in ranges.items()})
         if dead or forget:
-            spans = await self.spans([(dead_topic(group), 0)])
-            count += sum(count_offsets(span) for span in spans.values())
+            ranges = await self.ranges([(dead_topic(group), 0)])
+            count += _count_all(ranges)
             if not forget:
-                await self._empty(spans)
+                await self._delete_records(ranges)
         if forget:
-            await self._forget(group)
+            await self._delete_group(group)
         return count
 
-    async def _standings(self, names: Sequence[str], strict: bool = True) -> dict[str, GroupOffsets]:
+    async def _read_offsets(self, names: Sequence[str], strict: bool = True) -> dict[str, GroupOffsets]:
         """Return the state of these groups, or of all groups.
 
         :param strict: raise ``BusRefused`` if a group does not exist.
         """
-        members = await self._members(names)
+        members = await self._count_members(names)
         wanted = names or list(members or ())
-        committed = await asyncio.gather(*[self.positions(name) for name in wanted])
+        committed = await asyncio.gather(*[self.committed(name) for name in wanted])
         standings = {
             name: GroupOffsets(
                 {place: offset for place, offset in positions.items() if not is_dead_topic(place[0])},
@@ -258,10 +262,10 @@ class KafkaGroups:
         }
         missing = [name for name in wanted if name not in standings]
         if missing and strict:
-            raise BusRefused(f"there is no group {missing[0]}")
+            raise group_not_found(missing[0])
         return standings
 
-    async def _members(self, names: Sequence[str]) -> dict[str, int] | None:
+    async def _count_members(self, names: Sequence[str]) -> dict[str, int] | None:
         """Return the number of subscribers of each group.
 
         If not all brokers answer: None if ``names`` are given; without names, the request is repeated up to the
@@ -271,11 +275,11 @@ class KafkaGroups:
         the coordinator moves during the call.
         """
         deadline = time.monotonic() + self._address.options.timeout
-        one = names[0] if len(names) == 1 else None
-        with map_errors(self._address.brokers, "can't list the groups"):
+        only = names[0] if len(names) == 1 else None
+        with map_errors(self._address.brokers, "Cannot list the groups"):
             while True:
                 try:
-                    found = await asyncio.to_thread(_list_groups, self._admin, one)
+                    groups = await asyncio.to_thread(_list_groups, self._admin, only)
                     break
                 except KafkaException:
                     if names:
@@ -284,38 +288,38 @@ class KafkaGroups:
                         raise
         return {
             group.id: len(group.members)
-            for group in found
+            for group in groups
             if group.state != "Dead" and group.protocol_type in ("consumer", "")
         }
 
-    async def _offsets(self, places: Iterable[PartitionId], which: OffsetSpec) -> dict[PartitionId, int]:
-        wanted = {TopicPartition(*place): which for place in places}
+    async def _list_offsets(self, partitions: Iterable[PartitionId], spec: OffsetSpec) -> dict[PartitionId, int]:
+        wanted = {TopicPartition(*partition): spec for partition in partitions}
         if not wanted:
             return {}
-        with map_errors(self._address.brokers, "can't see the ends of the partitions"):
-            found = await self._ask(lambda **how: self._admin.list_offsets(wanted, **how))
-        return {(place.topic, place.partition): answer.offset for place, answer in found.items()}
+        with map_errors(self._address.brokers, "Cannot read the ends of the partitions"):
+            answers = await self._call(lambda **options: self._admin.list_offsets(wanted, **options))
+        return {(place.topic, place.partition): answer.offset for place, answer in answers.items()}
 
-    async def _skip(self, group: str, ends: Mapping[PartitionId, int]) -> None:
+    async def _skip_to(self, group: str, ends: Mapping[PartitionId, int]) -> None:
         deadline = time.monotonic() + _LEAVING_SECONDS
-        while ends and not await self.move(group, ends):
+        while ends and not await self.set_offsets(group, ends):
             # A subscriber that has just closed may still be listed as a member.
             if time.monotonic() > deadline:
                 raise _group_in_use(group)
             await asyncio.sleep(_GROUP_POLL_SECONDS)
 
-    async def _empty(self, spans: Mapping[PartitionId, OffsetRange]) -> None:
-        places = [TopicPartition(*place, end) for place, (_, end) in spans.items()]
-        if places:
-            with map_errors(self._address.brokers, "can't remove the dead letters"):
-                await self._ask(lambda **how: self._admin.delete_records(places, **how))
+    async def _delete_records(self, ranges: Mapping[PartitionId, OffsetRange]) -> None:
+        ends = [TopicPartition(*partition, end) for partition, (_, end) in ranges.items()]
+        if ends:
+            with map_errors(self._address.brokers, "Cannot delete the dead letters"):
+                await self._call(lambda **options: self._admin.delete_records(ends, **options))
 
-    async def _forget(self, group: str) -> None:
+    async def _delete_group(self, group: str) -> None:
         deadline = time.monotonic() + _LEAVING_SECONDS
-        with map_errors(self._address.brokers, f"can't forget the group {group}"):
+        with map_errors(self._address.brokers, f"Cannot delete the group {group}"):
             while True:
                 try:
-                    await self._ask(lambda **how: self._admin.delete_consumer_groups([group], **how))
+                    await self._call(lambda **options: self._admin.delete_consumer_groups([group], **options))
                     break
                 except KafkaException as error:
                     if get_error_code(error) == KafkaError.GROUP_ID_NOT_FOUND:
@@ -327,30 +331,34 @@ class KafkaGroups:
                 await asyncio.sleep(_GROUP_POLL_SECONDS)
             topic = dead_topic(group)
             if topic in await self._topics.partitions():
-                await self._ask(lambda **how: self._admin.delete_topics([topic], **how))
+                await self._call(lambda **options: self._admin.delete_topics([topic], **options))
             self._topics.forget([topic])
 
-    async def _ask(self, call: Callable[..., Mapping[Key, Future[Any]]]) -> dict[Key, Any]:
+    async def _call(self, call: Callable[..., Mapping[Key, Future[Any]]]) -> dict[Key, Any]:
         timeout = self._address.options.timeout
         return await gather_answers(lambda: call(request_timeout=timeout), timeout)
 
 
 def _list_groups(admin: AdminClient, group: str | None) -> Any:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # its replacement can abort the process; see _members
+        warnings.simplefilter("ignore", DeprecationWarning)  # its replacement can abort the process; see _count_members
         return admin.list_groups(group=group, timeout=_MEMBERS_SECONDS)
 
 
 def _group_in_use(group: str) -> BusRefused:
     return BusRefused(
-        f"the group {group} has subscribers, and Kafka changes a group only while it has none: close them first"
+        f"The group {group} has subscribers, and Kafka changes a group only while it has none. Close them first"
     )
 
 
-def _waiting_ranges(standing: GroupOffsets, spans: Mapping[PartitionId, OffsetRange]) -> dict[PartitionId, OffsetRange]:
+def _waiting_ranges(group: GroupOffsets, ranges: Mapping[PartitionId, OffsetRange]) -> dict[PartitionId, OffsetRange]:
     """Return the range from the committed offset to the end of each partition; deleted records are left out."""
     return {
-        place: (max(offset, spans[place][0]), spans[place][1])
-        for place, offset in standing.positions.items()
-        if place in spans
+        partition: (max(offset, ranges[partition][0]), ranges[partition][1])
+        for partition, offset in group.offsets.items()
+        if partition in ranges
     }
+
+
+def _count_all(ranges: Mapping[PartitionId, OffsetRange]) -> int:
+    return sum(map(count_offsets, ranges.values()))

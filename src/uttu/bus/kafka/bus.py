@@ -26,29 +26,29 @@ from typing import Final, Self
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from uttu.bus.backend import BaseBus
 from uttu.bus.base import (
     Bus,
     Capability,
     Delivery,
     Group,
-    Handler,
     Message,
     SubscribeOptions,
-    Subscription,
     check_capabilities,
     check_message,
 )
-from uttu.bus.consumer import ConsumerLoop
 from uttu.bus.kafka.admin import KafkaGroups, KafkaTopics
+from uttu.bus.kafka.assignment import BroadcastReader, GroupReader
 from uttu.bus.kafka.codec import dead_topic, to_record
-from uttu.bus.kafka.consumer import BroadcastReader, GroupReader, KafkaConsumer
+from uttu.bus.kafka.consumer import KafkaConsumer
+from uttu.bus.kafka.partition import PartitionId
 from uttu.bus.kafka.producer import KafkaProducer
 from uttu.bus.topics import check_topic, is_pattern
-from uttu.clients import ConnectionListener, ConnectionState
+from uttu.clients import ConnectionListener, ConnectionListeners, ConnectionState
 from uttu.clients.kafka import LOGIN, KafkaAddress, get_error, parse_address, to_bus_error
-from uttu.errors import BusError, BusRefused, ConfigError
+from uttu.errors import BusRefused, ConfigError
 
-_ASK_SECONDS: Final = 1.0
+_CHECK_SECONDS: Final = 1.0
 _log = logging.getLogger("uttu.bus")
 
 
@@ -58,73 +58,72 @@ class ConnectionMonitor:
     def __init__(self, admin: AdminClient, brokers: str) -> None:
         self._admin = admin
         self._brokers = brokers
-        self._listeners: list[ConnectionListener] = []
+        self._listeners = ConnectionListeners()
         self._loop = asyncio.get_running_loop()
-        self._asking: asyncio.Task[None] | None = None
-        self._closed = False
+        self._checking: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     def listen(self, listener: ConnectionListener) -> None:
-        self._listeners.append(listener)
+        self._listeners.add(listener)
 
-    def trouble(self, error: KafkaError) -> None:
+    def on_error(self, error: KafkaError) -> None:
         """Handle an error of the driver (``error_cb``); called in any thread."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._doubt)
+                self._loop.call_soon_threadsafe(self._start_check)
 
     async def close(self) -> None:
-        self._closed = True
-        if self._asking:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
-        self._tell(ConnectionState.CLOSED, "closed")
+        self._is_closed = True
+        if self._checking:
+            self._checking.cancel()
+            await asyncio.gather(self._checking, return_exceptions=True)
+        self._report(ConnectionState.CLOSED, "closed")
 
-    def _doubt(self) -> None:
-        if self._asking is None and not self._closed:
-            self._asking = asyncio.create_task(self._ask(), name="ask for a Kafka broker")
+    def _start_check(self) -> None:
+        if self._checking is None and not self._is_closed:
+            self._checking = asyncio.create_task(self._check_brokers(), name="check of the Kafka brokers")
 
-    async def _ask(self) -> None:
-        lost = False
+    async def _check_brokers(self) -> None:
+        is_lost = False
         try:
             while True:
                 try:
-                    await asyncio.to_thread(self._admin.list_topics, timeout=_ASK_SECONDS)
+                    await asyncio.to_thread(self._admin.list_topics, timeout=_CHECK_SECONDS)
                 except (KafkaException, RuntimeError) as error:
-                    if not lost:
-                        why = get_error(error).str()
-                        self._tell(ConnectionState.LOST, f"no broker at {self._brokers} answers: {why}")
-                    lost = True
-                    await asyncio.sleep(_ASK_SECONDS / 10)
+                    if not is_lost:
+                        self._report(
+                            ConnectionState.LOST, f"No broker at {self._brokers} answers: {get_error(error).str()}"
+                        )
+                    is_lost = True
+                    await asyncio.sleep(_CHECK_SECONDS / 10)
                 else:
                     break
         finally:
-            self._asking = None
-        if lost:
-            self._tell(ConnectionState.UP, f"a broker at {self._brokers} answers again")
+            self._checking = None
+        if is_lost:
+            self._report(ConnectionState.UP, f"A broker at {self._brokers} answers again")
 
-    def _tell(self, state: ConnectionState, why: str) -> None:
-        _log.info("Kafka: %s: %s", state.value, why)
-        for listener in self._listeners:
-            listener(state, why)
+    def _report(self, state: ConnectionState, reason: str) -> None:
+        _log.info("Kafka: %s: %s", state.value, reason)
+        self._listeners.notify(state, reason)
 
 
 _CAPABILITIES: Final = frozenset({Capability.DURABLE, Capability.ORDER_BY_KEY, Capability.REPLAY})
 _CONNECT_SECONDS: Final = 10.0
 
 
-class KafkaBus:
+class KafkaBus(BaseBus):
     """See :class:`uttu.bus.base.Bus`. Create it with :meth:`connect`."""
 
     capabilities = _CAPABILITIES
 
     def __init__(self, address: KafkaAddress, admin: AdminClient) -> None:
+        super().__init__()
         self._address = address
-        self._watch = ConnectionMonitor(admin, address.brokers)
+        self._monitor = ConnectionMonitor(admin, address.brokers)
         self._topics = KafkaTopics(address, admin)
-        self._groups_admin = KafkaGroups(address, admin, self._topics)
-        self._sender = KafkaProducer(address, self._watch.trouble)
-        self._subscriptions: set[ConsumerLoop] = set()
-        self._closed = False
+        self._groups = KafkaGroups(address, admin, self._topics)
+        self._producer = KafkaProducer(address, self._monitor.on_error)
 
     @classmethod
     async def connect(cls, url: str) -> Self:
@@ -137,102 +136,106 @@ class KafkaBus:
         address = parse_address(url)
         return cls(address, await asyncio.to_thread(_connect_admin, address))
 
-    async def publish(self, messages: Sequence[Message]) -> None:
+    async def groups(self, *names: str) -> list[Group]:
         self._check_open()
-        topics = {message.topic for message in messages}
-        for topic in topics:
+        return await self._groups.groups(*names)
+
+    async def peek(self, group: str, limit: int = 10, *, dead: bool = False) -> list[Delivery]:
+        self._check_open()
+        return await self._groups.peek(group, limit, dead)
+
+    async def purge(self, group: str, *, dead: bool = False, forget: bool = False) -> int:
+        self._check_open()
+        return await self._groups.purge(group, dead, forget)
+
+    def listen(self, listener: ConnectionListener) -> None:
+        self._monitor.listen(listener)
+
+    def _prepare(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Validate messages, each topic once. They need no ids: a message without one is identified by its position."""
+        for topic in {message.topic for message in messages}:
             check_topic(topic)
         for message in messages:
             if message.priority or message.delay:
                 check_message(message)
                 check_capabilities(message, self.capabilities)
+        return messages
+
+    async def _send(self, messages: Sequence[Message]) -> None:
         if not messages:
             return
+        topics = {message.topic for message in messages}
         await self._topics.ensure(topics)
         try:
-            await self._sender.send([to_record(message) for message in messages])
+            await self._producer.send([to_record(message) for message in messages])
         except BusRefused:
             self._topics.forget(topics)  # a topic may have been deleted: check again at the next publish
             raise
 
-    async def subscribe(self, options: SubscribeOptions, handler: Handler) -> Subscription:
-        self._check_open()
+    async def _open_consumer(self, options: SubscribeOptions) -> KafkaConsumer:
         await self._topics.ensure([topic for topic in options.topics if not is_pattern(topic)])
-        source = await (self._join(options) if options.group else self._follow(options))
-        pump = ConsumerLoop(options, handler, source, self._subscriptions.discard)
-        self._subscriptions.add(pump)
-        return pump
+        return await (self._join_group(options) if options.group else self._open_broadcast(options))
 
-    async def groups(self, *names: str) -> list[Group]:
-        self._check_open()
-        return await self._groups_admin.groups(*names)
+    async def _disconnect(self) -> None:
+        await asyncio.gather(self._producer.close(), self._groups.close())
+        await self._monitor.close()
 
-    async def peek(self, group: str, limit: int = 10, *, dead: bool = False) -> list[Delivery]:
-        self._check_open()
-        return await self._groups_admin.peek(group, limit, dead)
-
-    async def purge(self, group: str, *, dead: bool = False, forget: bool = False) -> int:
-        self._check_open()
-        return await self._groups_admin.purge(group, dead, forget)
-
-    def listen(self, listener: ConnectionListener) -> None:
-        self._watch.listen(listener)
-
-    async def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        await asyncio.gather(*[pump.close() for pump in self._subscriptions])
-        await asyncio.gather(self._sender.close(), self._groups_admin.close())
-        await self._watch.close()
-
-    async def _join(self, options: SubscribeOptions) -> KafkaConsumer:
-        there = await self._topics.matching(options.topics)
-        await self._make_group(options, there)
-        source = KafkaConsumer(
-            lambda taker: GroupReader(self._address, options, taker, self._watch.trouble), self._sender, options.group
+    async def _join_group(self, options: SubscribeOptions) -> KafkaConsumer:
+        existing = await self._topics.matching(options.topics)
+        await self._create_group(options, existing)
+        consumer = KafkaConsumer(
+            lambda listener: GroupReader(self._address, options, listener, self._monitor.on_error),
+            self._producer,
+            options.group,
         )
         # Without a matching topic there is no assignment to wait for.
-        await source.start(self._address.options.timeout if there else 0)
-        return source
+        await consumer.start(self._address.options.timeout if existing else 0)
+        return consumer
 
-    async def _make_group(self, options: SubscribeOptions, there: dict[str, int]) -> None:
+    async def _create_group(self, options: SubscribeOptions, existing: dict[str, int]) -> None:
+        """Commit offsets for partitions that are new to the group.
+
+        :param existing: the topics that match, with their numbers of partitions.
+        """
         group = options.group
-        mark = (dead_topic(group), 0)
-        await self._topics.ensure([mark[0]], partitions=1)
-        known = await self._groups_admin.positions(group)
-        topics = {topic for topic, _ in known}
+        marker = (dead_topic(group), 0)
+        await self._topics.ensure([marker[0]], partitions=1)
+        committed = await self._groups.committed(group)
+        committed_topics = {topic for topic, _ in committed}
         # A topic that is subscribed by name and has no committed offset is new to the group, so `start` applies to it.
         # A topic that matches a pattern may have been created after the group, so it must be read from its beginning.
-        new = [topic for topic in there if not known or (topic in options.topics and topic not in topics)]
-        if not new and mark in known:
+        new = [
+            topic for topic in existing if not committed or (topic in options.topics and topic not in committed_topics)
+        ]
+        if not new and marker in committed:
             return
-        spans = await self._groups_admin.spans([(topic, number) for topic in new for number in range(there[topic])])
+        ranges = await self._groups.ranges(_list_partitions({topic: existing[topic] for topic in new}))
         start = 0 if options.start == "earliest" else 1
-        # move() fails if the group has subscribers by now; in that case they have committed the offsets.
-        await self._groups_admin.move(group, {place: span[start] for place, span in spans.items()} | {mark: 0})
+        # set_offsets() fails if the group has subscribers by now; in that case they have committed the offsets.
+        await self._groups.set_offsets(group, {place: span[start] for place, span in ranges.items()} | {marker: 0})
 
-    async def _follow(self, options: SubscribeOptions) -> KafkaConsumer:
-        there = await self._topics.matching(options.topics)
-        spans = await self._groups_admin.spans([(topic, number) for topic in there for number in range(there[topic])])
-        ends = {place: end for place, (_, end) in spans.items()}
-        source = KafkaConsumer(
-            lambda taker: BroadcastReader(self._address, options, taker, self._watch.trouble, ends), self._sender, ""
+    async def _open_broadcast(self, options: SubscribeOptions) -> KafkaConsumer:
+        ranges = await self._groups.ranges(_list_partitions(await self._topics.matching(options.topics)))
+        ends = {partition: end for partition, (_, end) in ranges.items()}
+        consumer = KafkaConsumer(
+            lambda listener: BroadcastReader(self._address, options, listener, self._monitor.on_error, ends),
+            self._producer,
+            "",
         )
-        await source.start(0)
-        return source
+        await consumer.start(0)
+        return consumer
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise BusError("the bus is closed")
+
+def _list_partitions(topics: dict[str, int]) -> list[PartitionId]:
+    return [(topic, number) for topic, count in topics.items() for number in range(count)]
 
 
 def _connect_admin(address: KafkaAddress) -> AdminClient:
-    seen: list[KafkaError] = []
+    errors: list[KafkaError] = []
     try:
-        admin = AdminClient(address.client() | {"error_cb": seen.append})
+        admin = AdminClient(address.client() | {"error_cb": errors.append})
     except KafkaException as error:
-        raise ConfigError(f"Kafka at {address.brokers} can't be used so: {get_error(error).str()}") from error
+        raise ConfigError(f"Kafka at {address.brokers}: invalid settings: {get_error(error).str()}") from error
     deadline = time.monotonic() + min(address.options.timeout, _CONNECT_SECONDS)
     while True:
         try:
@@ -240,12 +243,13 @@ def _connect_admin(address: KafkaAddress) -> AdminClient:
             return admin
         except KafkaException as error:
             admin.poll(0)
-            for refusal in seen:
+            for refusal in errors:
                 if refusal.code() in LOGIN:
-                    raise to_bus_error(refusal, address.brokers, f"the login of {address.user or 'nobody'}") from error
+                    user = address.user or "nobody"
+                    raise to_bus_error(refusal, address.brokers, f"Cannot log in as {user}") from error
             if time.monotonic() > deadline:
-                last = seen[-1] if seen else get_error(error)
-                raise to_bus_error(last, address.brokers, "can't connect") from error
+                last = errors[-1] if errors else get_error(error)
+                raise to_bus_error(last, address.brokers, "Cannot connect") from error
 
 
 _: type[Bus] = KafkaBus

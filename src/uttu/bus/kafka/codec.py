@@ -15,11 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from uttu.bus.base import Delivery, Message
-from uttu.bus.consumer import REASON_HEADER
+from uttu.bus.base import REASON_HEADER, Delivery, Message
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message as Raw
+    from confluent_kafka import Message as RawMessage
 
 _ID: Final = "uttu-id"
 _TOPIC: Final = "uttu-topic"
@@ -61,29 +60,29 @@ def to_dead_record(group: str, delivery: Delivery, reason: str) -> Record:
     return dead_topic(group), value, key, headers
 
 
-def to_deliveries(raws: Iterable[Raw], topic: str, positions: Iterable[str]) -> list[Delivery]:
+def to_deliveries(records: Iterable[RawMessage], topic: str, positions: Iterable[str]) -> list[Delivery]:
     """Convert records of one topic, with the position of each."""
     return [
-        _to_delivery(raw, topic, position, carried)
-        if (carried := raw.headers())
+        _to_delivery(record, topic, position, headers)
+        if (headers := record.headers())
         else Delivery(
             topic=topic,
-            payload=raw.value() or b"",
-            key=key.decode("utf-8", "replace") if (key := raw.key()) else "",
+            payload=record.value() or b"",
+            key=key.decode("utf-8", "replace") if (key := record.key()) else "",
             id=position,
             position=position,
         )
-        for raw, position in zip(raws, positions, strict=True)
+        for record, position in zip(records, positions, strict=True)
     ]
 
 
-def _to_delivery(raw: Raw, topic: str, position: str, carried: Any) -> Delivery:
-    headers = {name: value.decode("utf-8", "replace") if value else "" for name, value in carried}
-    key = raw.key()
+def _to_delivery(record: RawMessage, topic: str, position: str, pairs: Any) -> Delivery:
+    headers = {name: value.decode("utf-8", "replace") if value else "" for name, value in pairs}
+    key = record.key()
     return Delivery(
         id=headers.pop(_ID, "") or position,
         topic=headers.pop(_TOPIC, topic),
-        payload=raw.value() or b"",
+        payload=record.value() or b"",
         key=key.decode("utf-8", "replace") if key else "",
         headers=headers,
         position=position,

@@ -18,20 +18,18 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from uttu.bus.base import Delivery
 from uttu.bus.kafka.codec import to_deliveries
+from uttu.bus.kafka.partition import PartitionId
 from uttu.clients.kafka import TRANSIENT, KafkaAddress, get_error_code
-
-PartitionId = tuple[str, int]
-"""A topic and the number of a partition."""
 
 OffsetRange = tuple[int, int]
 """The first offset, and the offset after the last one."""
 
 
-def count_offsets(span: OffsetRange) -> int:
-    return max(0, span[1] - span[0])
+def count_offsets(offsets: OffsetRange) -> int:
+    return max(0, offsets[1] - offsets[0])
 
 
-def read_first(address: KafkaAddress, spans: Mapping[PartitionId, OffsetRange], limit: int) -> list[Delivery]:
+def read_first(address: KafkaAddress, ranges: Mapping[PartitionId, OffsetRange], limit: int) -> list[Delivery]:
     """Return the first messages in these ranges, sorted by timestamp. Blocks.
 
     It uses a consumer that joins no group. After the address's ``timeout`` it returns the messages found by then.
@@ -40,28 +38,29 @@ def read_first(address: KafkaAddress, spans: Mapping[PartitionId, OffsetRange], 
     """
     settings = {"group.id": f"uttu-{uuid4().hex}", "enable.auto.commit": False, "enable.partition.eof": True}
     consumer = Consumer(address.client() | settings)
-    found: list[tuple[int, Delivery]] = []
-    left = dict.fromkeys(spans, limit)
+    deliveries: list[tuple[int, Delivery]] = []  # with their timestamps
+    left = dict.fromkeys(ranges, limit)
     deadline = time.monotonic() + address.options.timeout
     try:
-        consumer.assign([TopicPartition(*place, begin) for place, (begin, _) in spans.items()])
+        consumer.assign([TopicPartition(*partition, first) for partition, (first, _) in ranges.items()])
         while left and time.monotonic() < deadline:
             for message in consumer.consume(limit, 0.05):
-                place = (message.topic() or "", message.partition() or 0)
+                partition = (message.topic() or "", message.partition() or 0)
                 error = message.error()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     raise KafkaException(error)
-                if place not in left:
+                if partition not in left:
                     continue
                 if error is None:
-                    (taken,) = to_deliveries([message], place[0], [f"{place[0]}/{place[1]}/{message.offset()}"])
-                    found.append((message.timestamp()[1], taken))
-                    left[place] -= 1
-                if error is not None or not left[place]:
-                    del left[place]
+                    position = f"{partition[0]}/{partition[1]}/{message.offset()}"
+                    (delivery,) = to_deliveries([message], partition[0], [position])
+                    deliveries.append((message.timestamp()[1], delivery))
+                    left[partition] -= 1
+                if error is not None or not left[partition]:
+                    del left[partition]
     finally:
         consumer.close()
-    return [taken for _, taken in sorted(found, key=lambda pair: pair[0])][:limit]
+    return [delivery for _, delivery in sorted(deliveries, key=lambda pair: pair[0])][:limit]
 
 
 _MAX_CONSUMERS: Final = 50
@@ -69,7 +68,7 @@ _RETRY_SECONDS: Final = 0.05
 
 
 class CommittedOffsets:
-    """Reads and sets committed offsets.
+    """Reads and sets committed offsets. ``_consumers`` belongs to its thread; the event loop calls the rest.
 
     :raises KafkaException: from every method, if Kafka refuses or does not answer within the address's ``timeout``.
     """
@@ -77,41 +76,41 @@ class CommittedOffsets:
     def __init__(self, address: KafkaAddress) -> None:
         self._settings = address.client() | {"enable.auto.commit": False}
         self._timeout = address.options.timeout
-        self._thread = ThreadPoolExecutor(1, "uttu kafka positions")
+        self._thread = ThreadPoolExecutor(1, "uttu kafka offsets")
         self._consumers: dict[str, Consumer] = {}
 
-    async def committed(self, group: str, places: Iterable[PartitionId]) -> dict[PartitionId, int]:
+    async def committed(self, group: str, partitions: Iterable[PartitionId]) -> dict[PartitionId, int]:
         """Return the committed offsets of a group; partitions without one are missing."""
-        wanted = [TopicPartition(*place) for place in places]
+        wanted = [TopicPartition(*partition) for partition in partitions]
         if not wanted:
             return {}
         try:
-            found = await self._do(group, lambda consumer: consumer.committed(wanted, self._timeout))
+            answers = await self._run(group, lambda consumer: consumer.committed(wanted, self._timeout))
         except KafkaException as error:
             if get_error_code(error) == KafkaError.GROUP_ID_NOT_FOUND:
                 return {}
             raise
-        return {(place.topic, place.partition): place.offset for place in found if place.offset >= 0}
+        return {(place.topic, place.partition): place.offset for place in answers if place.offset >= 0}
 
-    async def commit(self, group: str, positions: Mapping[PartitionId, int]) -> None:
+    async def commit(self, group: str, offsets: Mapping[PartitionId, int]) -> None:
         """Set the offsets of a group. Kafka refuses it while the group has subscribers (``IN_USE``)."""
-        wanted = [TopicPartition(*place, offset) for place, offset in positions.items()]
+        wanted = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
         if wanted:
-            await self._do(group, lambda consumer: consumer.commit(offsets=wanted, asynchronous=False))
+            await self._run(group, lambda consumer: consumer.commit(offsets=wanted, asynchronous=False))
 
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
         self._thread.shutdown(wait=False)
 
-    async def _do(self, group: str, what: Callable[[Consumer], list[TopicPartition]]) -> list[TopicPartition]:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._retry, group, what)
+    async def _run(self, group: str, call: Callable[[Consumer], list[TopicPartition]]) -> list[TopicPartition]:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run_with_retries, group, call)
 
-    def _retry(self, group: str, what: Callable[[Consumer], list[TopicPartition]]) -> list[TopicPartition]:
-        consumer = self._consumer(group)
+    def _run_with_retries(self, group: str, call: Callable[[Consumer], list[TopicPartition]]) -> list[TopicPartition]:
+        consumer = self._get_consumer(group)
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                answers = what(consumer)
+                answers = call(consumer)
                 errors = [answer.error for answer in answers if answer.error is not None]
                 if errors:
                     raise KafkaException(errors[0])
@@ -121,7 +120,7 @@ class CommittedOffsets:
                     raise
             time.sleep(_RETRY_SECONDS)
 
-    def _consumer(self, group: str) -> Consumer:
+    def _get_consumer(self, group: str) -> Consumer:
         consumer = self._consumers.pop(group, None) or Consumer(self._settings | {"group.id": group})
         self._consumers[group] = consumer
         while len(self._consumers) > _MAX_CONSUMERS:

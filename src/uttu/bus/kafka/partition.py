@@ -1,12 +1,14 @@
-"""A partition that one subscriber reads: its progress, and batches of messages from it.
+"""The partitions that one subscriber reads: how the driver reads them, what the handler has done, and their messages.
 
-    offsets   … done │ position … pending … seen │ not read yet
+    offsets   … done │ position … pending … read_to │ not read yet
 
 All offsets below ``position`` are done and may be committed. If a message is done before an earlier one, ``position``
 stays until the earlier one is done, too.
 
-Threads: all attributes of :class:`PartitionState` belong to the event loop, except ``waiting``, ``reading``,
-``committed`` and ``paused``: access those only while holding ``PartitionReader._driver``.
+Two classes describe a partition, because two threads deal with it (see :mod:`uttu.bus.kafka.reader`):
+
+    AssignedPartition   how the driver reads it; belongs to the holder of the reader's lock
+    PartitionProgress   what the handler has done; belongs to the event loop
 
 Messages are kept in batches of one partition (:class:`PartitionBatch`), so that a batch is counted and acknowledged at
 once instead of message by message.
@@ -19,75 +21,77 @@ from itertools import compress, groupby
 from operator import itemgetter
 from typing import Any
 
+import msgspec
 from confluent_kafka import KafkaError, Message
 
 from uttu.bus.base import Delivery, HeaderFilter
 from uttu.bus.kafka.codec import to_deliveries
 
+PartitionId = tuple[str, int]
+"""A topic and the number of a partition."""
 
-class PartitionState:
-    """The progress of one subscriber in one partition."""
 
-    __slots__ = (
-        "attempts",
-        "committed",
-        "epoch",
-        "name",
-        "partition",
-        "paused",
-        "pending",
-        "place",
-        "position",
-        "reading",
-        "seen",
-        "topic",
-        "waiting",
-    )
+class AssignedPartition:
+    """A partition from its assignment to its revocation; if it is assigned again, that is another object.
 
-    def __init__(self, topic: str, partition: int) -> None:
+    ``topic``, ``number``, ``name`` and ``id`` never change, so every thread may read them. All other attributes belong
+    to the holder of the lock of :class:`uttu.bus.kafka.reader.PartitionReader`.
+    """
+
+    __slots__ = ("committed", "epoch", "id", "is_paused", "is_rewound", "name", "number", "topic")
+
+    def __init__(self, topic: str, number: int) -> None:
         self.topic = topic
-        self.partition = partition
-        self.name = f"{topic}/{partition}"
-        self.place = f"{self.name}/"
+        self.number = number
+        self.id: PartitionId = (topic, number)
+        self.name = f"{topic}/{number}"
+        self.epoch = 0
+        """Number of rewinds so far; the epoch of the batches that are read now."""
+        self.is_rewound = False
+        """The partition was rewound, and is paused until the delay before the retry has passed."""
+        self.is_paused = False
+        """The driver has paused the partition."""
+        self.committed = -1
+        """The last committed position."""
+
+
+class PartitionProgress:
+    """What the handler has done in one partition. Belongs to the event loop."""
+
+    __slots__ = ("attempts", "epoch", "pending", "position", "read_to")
+
+    def __init__(self) -> None:
         self.pending: list[int] = []
         """Unacknowledged offsets in ascending order; a rewind removes the offsets that will be read again."""
         self.attempts: dict[int, int] = {}
         """Offset of each failed message → the number of its next attempt."""
-        self.seen = -1
+        self.read_to = -1
         """All offsets below this have been read."""
         self.position = -1
         """All offsets below this are done."""
         self.epoch = 0
-        """Number of rewinds; batches of an earlier epoch are dropped."""
-        self.waiting = False
-        """The partition was rewound and is paused until :meth:`PartitionReader.go_on`."""
-        self.reading = 0
-        """The epoch in which the reader reads at the moment."""
-        self.committed = -1
-        """The last committed position."""
-        self.paused = False
-        """The driver has paused the partition."""
+        """Number of rewinds requested; batches of an earlier epoch are dropped."""
 
-    def arrive(self, offsets: Iterable[int], seen: int) -> None:
-        """Record offsets that were read. All others below ``seen`` were filtered out, and count as done."""
+    def add(self, offsets: Iterable[int], read_to: int) -> None:
+        """Record offsets that were read. All others below ``read_to`` were filtered out, and count as done."""
         self.pending.extend(offsets)
-        self.seen = seen
-        self._settle()
+        self.read_to = read_to
+        self._advance()
 
-    def end(self, offsets: Collection[int]) -> int:
+    def acknowledge(self, offsets: Collection[int]) -> int:
         """Mark offsets as done; return how many of them were pending."""
-        ended = self._remove(offsets)
+        removed = self._remove(offsets)
         for offset in offsets if self.attempts else ():
             self.attempts.pop(offset, None)
-        self._settle()
-        return len(ended)
+        self._advance()
+        return len(removed)
 
     def drop(self, offsets: Collection[int]) -> int:
         """Remove offsets that are not done and will be read again; return how many of them were pending."""
-        dropped = self._remove(offsets)
-        if dropped:
-            self.seen = min(self.seen, *dropped)
-        return len(dropped)
+        removed = self._remove(offsets)
+        if removed:
+            self.read_to = min(self.read_to, *removed)
+        return len(removed)
 
     def _remove(self, offsets: Collection[int]) -> Collection[int]:
         """Remove offsets from the pending ones; return those that were pending."""
@@ -99,75 +103,89 @@ class PartitionState:
         self.pending = [offset for offset in self.pending if offset not in removed]
         return removed
 
-    def _settle(self) -> None:
-        self.position = max(self.position, min(self.seen, self.pending[0] if self.pending else self.seen))
+    def _advance(self) -> None:
+        self.position = max(self.position, min(self.read_to, self.pending[0] if self.pending else self.read_to))
 
 
 class PartitionBatch:
-    """Consecutive messages of one partition.
+    """Consecutive messages of one partition, read in one epoch. Created by one thread and then passed to the other.
 
-    :param seen: the offset after the last message read, including messages that the header filter removed.
+    :param read_to: the offset after the last message read, including messages that the header filter removed.
     """
 
-    __slots__ = ("deliveries", "epoch", "lane", "offsets", "seen")
+    __slots__ = ("deliveries", "epoch", "offsets", "partition", "read_to")
 
-    def __init__(self, lane: PartitionState, deliveries: list[Delivery], offsets: list[int], seen: int = -1) -> None:
-        self.lane = lane
-        self.epoch = lane.reading
+    def __init__(
+        self,
+        partition: AssignedPartition,
+        epoch: int,
+        deliveries: list[Delivery],
+        offsets: list[int],
+        read_to: int = -1,
+    ) -> None:
+        self.partition = partition
+        self.epoch = epoch
         self.deliveries = deliveries
         self.offsets = offsets
-        self.seen = seen
+        self.read_to = read_to
 
     @property
     def is_retry(self) -> bool:
         return self.deliveries[0].attempt > 1
 
-    def cut(self, count: int) -> tuple[PartitionBatch, PartitionBatch]:
+    def split(self, count: int) -> tuple[PartitionBatch, PartitionBatch]:
         """Split the batch after ``count`` messages."""
         return (
-            PartitionBatch(self.lane, self.deliveries[:count], self.offsets[:count]),
-            PartitionBatch(self.lane, self.deliveries[count:], self.offsets[count:]),
+            PartitionBatch(self.partition, self.epoch, self.deliveries[:count], self.offsets[:count]),
+            PartitionBatch(self.partition, self.epoch, self.deliveries[count:], self.offsets[count:]),
         )
+
+    def split_with_attempts(self, attempts: Mapping[int, int]) -> Iterator[PartitionBatch]:
+        """Split the batch into single messages, each with its attempt; 1 for offsets that are not in ``attempts``."""
+        for delivery, offset in zip(self.deliveries, self.offsets, strict=True):
+            retried = msgspec.structs.replace(delivery, attempt=attempts.get(offset, 1))
+            yield PartitionBatch(self.partition, self.epoch, [retried], [offset])
 
 
 def split_by_partition(
     messages: Sequence[Message],
-    lanes: Mapping[tuple[str, int], PartitionState],
+    partitions: Mapping[PartitionId, AssignedPartition],
     where: HeaderFilter | None,
-    trouble: Callable[[KafkaError], None],
+    on_error: Callable[[KafkaError], None],
 ) -> list[PartitionBatch]:
     """Convert messages of the driver into batches, one or more per partition.
 
-    :param lanes: the assigned partitions; messages of others, which were revoked in the meantime, are dropped.
+    :param partitions: the assigned partitions; messages of others, which were revoked in the meantime, are dropped.
     :param where: drop messages that do not match this filter.
-    :param trouble: called with each error that the driver returned in place of a message.
+    :param on_error: called with each error that the driver returned in place of a message.
     """
     errors = [error for message in messages if (error := message.error())]
     if errors:
         for error in errors:
-            trouble(error)
+            on_error(error)
         messages = [message for message in messages if not message.error()]
     return [
-        _to_batch(lane, those, where)
-        for place, those in _group_by_partition(messages)
-        if (lane := lanes.get(place)) is not None
+        _to_batch(partition, group, where)
+        for partition_id, group in _group_by_partition(messages)
+        if (partition := partitions.get(partition_id)) is not None
     ]
 
 
 def _group_by_partition(messages: Sequence[Message]) -> Iterator[tuple[Any, Sequence[Message]]]:
-    places = [(message.topic(), message.partition()) for message in messages]
-    if places and places.count(places[0]) == len(places):  # the usual case: one partition
-        yield places[0], messages
+    ids = [(message.topic(), message.partition()) for message in messages]
+    if ids and ids.count(ids[0]) == len(ids):  # the usual case: one partition
+        yield ids[0], messages
         return
-    for place, pairs in groupby(zip(places, messages, strict=True), itemgetter(0)):
-        yield place, [message for _, message in pairs]
+    for partition_id, pairs in groupby(zip(ids, messages, strict=True), itemgetter(0)):
+        yield partition_id, [message for _, message in pairs]
 
 
-def _to_batch(lane: PartitionState, messages: Sequence[Message], where: HeaderFilter | None) -> PartitionBatch:
+def _to_batch(partition: AssignedPartition, messages: Sequence[Message], where: HeaderFilter | None) -> PartitionBatch:
     offsets: list[int] = [message.offset() for message in messages]  # type: ignore[misc]
-    deliveries = to_deliveries(messages, lane.topic, [f"{lane.place}{offset}" for offset in offsets])
-    seen = offsets[-1] + 1
+    prefix = f"{partition.name}/"
+    deliveries = to_deliveries(messages, partition.topic, [f"{prefix}{offset}" for offset in offsets])
+    read_to = offsets[-1] + 1
     if where is not None:
-        wanted = [where.matches(delivery.headers) for delivery in deliveries]
-        deliveries, offsets = list(compress(deliveries, wanted)), list(compress(offsets, wanted))
-    return PartitionBatch(lane, deliveries, offsets, seen)
+        matching = [where.matches(delivery.headers) for delivery in deliveries]
+        deliveries, offsets = list(compress(deliveries, matching)), list(compress(offsets, matching))
+    return PartitionBatch(partition, partition.epoch, deliveries, offsets, read_to)

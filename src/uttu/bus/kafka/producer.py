@@ -23,7 +23,7 @@ from uttu.bus.kafka.codec import Record
 from uttu.clients.kafka import KafkaAddress, get_error, to_bus_error
 from uttu.errors import BusError
 
-_LOOK_SECONDS: Final = 0.25  # seconds between two polls of an idle producer, which call error_cb
+_POLL_SECONDS: Final = 0.25  # seconds between two polls of an idle producer, which call error_cb
 _FLUSH_SECONDS: Final = 0.5  # timeout of one flush; it is repeated until nothing is left
 
 
@@ -39,27 +39,27 @@ class _PendingSend:
         self.loop = asyncio.get_running_loop()
         self.sent: asyncio.Future[KafkaError | None] = self.loop.create_future()
 
-    def failed(self, error: KafkaError | None, _: object) -> None:
+    def record_error(self, error: KafkaError | None, _: object) -> None:
         """Record the first error; this is the driver's ``on_delivery`` callback."""
         self.error = self.error or error
 
-    def tell(self) -> None:
+    def report(self) -> None:
         # The loop may be closed; nobody waits for the result in that case.
         with contextlib.suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(self._tell)
+            self.loop.call_soon_threadsafe(self._set_result)
 
-    def _tell(self) -> None:
+    def _set_result(self) -> None:
         if not self.sent.done():
             self.sent.set_result(self.error)
 
 
 class KafkaProducer:
-    """The producer of a bus.
+    """The producer of a bus. Its thread owns the driver's producer; the event loop only adds to the queue.
 
-    :param trouble: called with the driver's errors, in the producer's thread.
+    :param on_error: called with the driver's errors, in the producer's thread.
     """
 
-    def __init__(self, address: KafkaAddress, trouble: Callable[[KafkaError], None]) -> None:
+    def __init__(self, address: KafkaAddress, on_error: Callable[[KafkaError], None]) -> None:
         self._address = address
         self._settings: dict[str, Any] = address.client() | {
             "enable.idempotence": True,  # implies acks=all, and retries that keep the order
@@ -68,9 +68,9 @@ class KafkaProducer:
             "message.timeout.ms": int(address.options.timeout * 1000),
             "message.max.bytes": 100_000_000,  # higher than any usual limit of the brokers, so that theirs counts
             "delivery.report.only.error": True,
-            "error_cb": trouble,
+            "error_cb": on_error,
         }
-        self._parcels: queue.SimpleQueue[_PendingSend | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_PendingSend | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="uttu kafka sender", daemon=True)
         self._thread.start()
 
@@ -79,80 +79,80 @@ class KafkaProducer:
 
         :raises BusError: at least one was not confirmed within the address's ``timeout``, or was refused.
         """
-        parcel = _PendingSend(records)
-        self._parcels.put(parcel)
-        error = await parcel.sent
+        send = _PendingSend(records)
+        self._queue.put(send)
+        error = await send.sent
         if error is not None:
             topics = ", ".join(sorted({topic for topic, *_ in records})[:3])
-            raise self._told(error, topics)
+            raise self._map_error(error, topics)
 
     async def close(self) -> None:
         """Send all queued records, and end the thread."""
-        self._parcels.put(None)
+        self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    def _told(self, error: KafkaError, topics: str) -> BusError:
+    def _map_error(self, error: KafkaError, topics: str) -> BusError:
         if error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE):
-            return to_bus_error(error, self._address.brokers, f"a message to {topics} is too large")
+            return to_bus_error(error, self._address.brokers, f"A message to {topics} is too large")
         if error.code() == KafkaError._MSG_TIMED_OUT:
             seconds = self._address.options.timeout
-            return to_bus_error(error, self._address.brokers, f"nothing was confirmed on {topics} within {seconds:g} s")
-        return to_bus_error(error, self._address.brokers, f"can't publish to {topics}")
+            return to_bus_error(error, self._address.brokers, f"No confirmation from {topics} within {seconds:g} s")
+        return to_bus_error(error, self._address.brokers, f"Cannot publish to {topics}")
 
     def _run(self) -> None:
-        producer = self._make()
+        producer = self._create()
         while True:
             try:
-                first = self._parcels.get(timeout=_LOOK_SECONDS)
+                first = self._queue.get(timeout=_POLL_SECONDS)
             except queue.Empty:
                 if producer is not None:
                     with contextlib.suppress(KafkaException, RuntimeError):
                         producer.poll(0)
                 continue
-            parcels = [first]
+            taken = [first]
             with contextlib.suppress(queue.Empty):
                 while first is not None:
-                    parcels.append(self._parcels.get_nowait())
-            given = [parcel for parcel in parcels if parcel is not None]
+                    taken.append(self._queue.get_nowait())
+            sends = [send for send in taken if send is not None]
             try:
                 if producer is None:
                     producer = Producer(self._settings)
-                self._round(producer, given)
+                self._send_all(producer, sends)
             except Exception as error:
                 # Report any error to the callers: they wait for this thread and would otherwise wait without limit.
-                for parcel in given:
-                    parcel.failed(get_error(error), None)
+                for send in sends:
+                    send.record_error(get_error(error), None)
                 producer = None
-            if any(parcel.error is not None and parcel.error.fatal() for parcel in given):
-                producer = self._make()  # a producer refuses all messages after a fatal error
-            for parcel in given:
-                parcel.tell()
-            if len(given) < len(parcels):
+            if any(send.error is not None and send.error.fatal() for send in sends):
+                producer = self._create()  # a producer refuses all messages after a fatal error
+            for send in sends:
+                send.report()
+            if len(sends) < len(taken):  # close() was called
                 return
 
-    def _make(self) -> Producer | None:
+    def _create(self) -> Producer | None:
         """Create a producer, or return None: the next round tries again and reports the error to the callers."""
         try:
             return Producer(self._settings)
         except Exception:
             return None
 
-    def _round(self, producer: Producer, parcels: Sequence[_PendingSend]) -> None:
-        for parcel in parcels:
-            self._produce(producer, parcel)
+    def _send_all(self, producer: Producer, sends: Sequence[_PendingSend]) -> None:
+        for send in sends:
+            self._produce(producer, send)
         while producer.flush(_FLUSH_SECONDS):
             pass
 
-    def _produce(self, producer: Producer, parcel: _PendingSend) -> None:
-        failed = parcel.failed
-        for topic, value, key, headers in parcel.records:
+    def _produce(self, producer: Producer, send: _PendingSend) -> None:
+        record_error = send.record_error
+        for topic, value, key, headers in send.records:
             while True:
                 try:
-                    producer.produce(topic, value, key, on_delivery=failed, headers=headers)
+                    producer.produce(topic, value, key, on_delivery=record_error, headers=headers)
                 except BufferError:
                     producer.flush(_FLUSH_SECONDS)  # the producer's queue is full
                     continue
                 except KafkaException as error:
-                    failed(get_error(error), None)
+                    record_error(get_error(error), None)
                     return
                 break

@@ -13,7 +13,7 @@ import contextlib
 import urllib.error
 import urllib.request
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from http.client import HTTPException
 from typing import Final
 from urllib.parse import quote
@@ -22,20 +22,15 @@ import msgspec
 from aiormq import spec
 from aiormq.abc import AbstractChannel, DeliveredMessage
 
+from uttu.bus.backend import BaseBus, group_mismatch, group_not_found
 from uttu.bus.base import (
     Bus,
     Capability,
     Delivery,
     Group,
-    Handler,
     Message,
     SubscribeOptions,
-    Subscription,
-    make_id_generator,
-    prepare_message,
-    require_capability,
 )
-from uttu.bus.consumer import ConsumerLoop
 from uttu.bus.rabbitmq.codec import count_deliveries, to_delivery, to_moved_properties
 from uttu.bus.rabbitmq.consumer import RabbitConsumer
 from uttu.bus.rabbitmq.producer import RabbitProducer
@@ -45,30 +40,28 @@ from uttu.bus.rabbitmq.topology import (
     SIGNATURE_ARGUMENT,
     Topology,
     describe_subscription,
-    group_not_found,
     parse_topics,
 )
 from uttu.clients import ConnectionListener
 from uttu.clients.addresses import mask_password
 from uttu.clients.amqp.address import AmqpAddress, parse_address
-from uttu.clients.amqp.connection import AmqpConnection
-from uttu.clients.amqp.errors import DeclarationMismatch, EntityNotFound
-from uttu.errors import BusError, BusRefused
+from uttu.clients.amqp.connection import AmqpConnection, DeclarationMismatch, EntityNotFound
+from uttu.errors import BusRefused
 
 
 async def peek_queue(channel: AbstractChannel, queue: str, limit: int) -> list[DeliveredMessage]:
     """Return the next messages of a queue, and requeue them. The channel must have publisher confirms."""
-    seen: list[DeliveredMessage] = []
-    while len(seen) < limit:
+    messages: list[DeliveredMessage] = []
+    while len(messages) < limit:
         message = await channel.basic_get(queue)
         if isinstance(message.delivery, spec.Basic.GetEmpty):
             break
-        seen.append(message)
-    if worn := [message for message in seen if count_deliveries(message) >= DELIVERY_LIMIT_NEAR]:
-        await asyncio.gather(*[_republish(channel, queue, message) for message in worn])
-    if len(worn) < len(seen):
-        await channel.basic_nack(seen[-1].delivery_tag or 0, multiple=True, requeue=True)
-    return seen
+        messages.append(message)
+    if near_limit := [message for message in messages if count_deliveries(message) >= DELIVERY_LIMIT_NEAR]:
+        await asyncio.gather(*[_republish(channel, queue, message) for message in near_limit])
+    if len(near_limit) < len(messages):
+        await channel.basic_nack(messages[-1].delivery_tag or 0, multiple=True, requeue=True)
+    return messages
 
 
 async def _republish(channel: AbstractChannel, queue: str, message: DeliveredMessage) -> None:
@@ -83,22 +76,20 @@ _CAPABILITIES: Final = frozenset(
 )
 
 
-class RabbitBus:
+class RabbitBus(BaseBus):
     """See :class:`uttu.bus.base.Bus`. Create it with :meth:`connect`.
 
     ``PRIORITY`` needs classic queues (``?queues=classic``). Listing all groups needs the management API.
     """
 
-    def __init__(self, address: AmqpAddress, link: AmqpConnection) -> None:
-        self._queues = address.options.queues
-        self.capabilities = _CAPABILITIES | {Capability.PRIORITY} if self._queues == "classic" else _CAPABILITIES
-        self._link = link
-        self._layout = Topology(address.options)
-        self._publisher = RabbitProducer(link, self._layout)
-        self._management = ManagementApi(address, lambda: link.node)
-        self._subscriptions: set[ConsumerLoop] = set()
-        self._closed = False
-        self._new_id = make_id_generator()
+    def __init__(self, address: AmqpAddress, connection: AmqpConnection) -> None:
+        super().__init__()
+        self._queue_type = address.options.queues
+        self.capabilities = _CAPABILITIES | {Capability.PRIORITY} if self._queue_type == "classic" else _CAPABILITIES
+        self._connection = connection
+        self._topology = Topology(address.options)
+        self._producer = RabbitProducer(connection, self._topology)
+        self._management = ManagementApi(connection)
 
     @classmethod
     async def connect(cls, url: str) -> RabbitBus:
@@ -109,121 +100,105 @@ class RabbitBus:
         :raises BusRefused: a node refuses the login, the vhost or the declaration.
         """
         address = parse_address(url)
-        link = await AmqpConnection.open(address)
-        bus = cls(address, link)
+        connection = await AmqpConnection.open(address)
+        bus = cls(address, connection)
         try:
-            await link.with_channel(bus._layout.declare)
+            await connection.with_channel(bus._topology.declare)
         except BaseException:
-            await link.close()
+            await connection.close()
             raise
         return bus
-
-    async def publish(self, messages: Sequence[Message]) -> None:
-        self._check_open()
-        await self._publisher.send([prepare_message(message, self.capabilities, self._new_id) for message in messages])
-
-    async def subscribe(self, options: SubscribeOptions, handler: Handler) -> Subscription:
-        self._check_open()
-        if options.start == "earliest":
-            require_capability(Capability.REPLAY, self.capabilities)
-        try:
-            source = await RabbitConsumer.open(self._link, self._layout, options)
-        except DeclarationMismatch as different:
-            raise await self._explain_mismatch(different, options) from different
-        pump = ConsumerLoop(options, handler, source, self._subscriptions.discard)
-        self._subscriptions.add(pump)
-        return pump
 
     async def groups(self, *names: str) -> list[Group]:
         self._check_open()
         if names:
-            return [await self._group(name, await self._look_up(name)) for name in sorted(set(names))]
-        found = {self._layout.group(queue.name): queue for queue in await self._management.queues()}
+            return [await self._read_group(name, await self._find_queue(name)) for name in sorted(set(names))]
+        queues = {self._topology.group(queue.name): queue for queue in await self._management.queues()}
         groups = []
-        for name in sorted(group for group in found if group):
+        for name in sorted(group for group in queues if group):
             with contextlib.suppress(BusRefused):  # the group may have been deleted in the meantime
-                groups.append(await self._group(name, found[name]))
+                groups.append(await self._read_group(name, queues[name]))
         return groups
 
     async def peek(self, group: str, limit: int = 10, *, dead: bool = False) -> list[Delivery]:
         self._check_open()
-        queue = self._layout.queue(group, dead=dead)
-
+        queue = self._topology.queue(group, dead=dead)
         try:
-            seen = await self._link.with_channel(lambda channel: peek_queue(channel, queue, limit), confirms=True)
+            messages = await self._connection.with_channel(
+                lambda channel: peek_queue(channel, queue, limit), confirms=True
+            )
         except EntityNotFound as error:
             raise group_not_found(group) from error
-        return [to_delivery(message, dead=dead) for message in seen]
+        return [to_delivery(message, dead=dead) for message in messages]
 
     async def purge(self, group: str, *, dead: bool = False, forget: bool = False) -> int:
         self._check_open()
 
         async def clear(channel: AbstractChannel) -> int:
             if forget:
-                return await self._layout.forget(channel, group)
-            return (await channel.queue_purge(self._layout.queue(group, dead=dead))).message_count or 0
+                return await self._topology.delete_group(channel, group)
+            return (await channel.queue_purge(self._topology.queue(group, dead=dead))).message_count or 0
 
         try:
-            return await self._link.with_channel(clear)
+            return await self._connection.with_channel(clear)
         except EntityNotFound as error:
             raise group_not_found(group) from error
 
     def listen(self, listener: ConnectionListener) -> None:
-        self._link.listen(listener)
+        self._connection.listen(listener)
 
-    async def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        await asyncio.gather(*[pump.close() for pump in self._subscriptions])
-        await self._link.close()
+    async def _send(self, messages: Sequence[Message]) -> None:
+        await self._producer.send(messages)
 
-    async def _group(self, name: str, known: QueueInfo | None) -> Group:
+    async def _open_consumer(self, options: SubscribeOptions) -> RabbitConsumer:
+        try:
+            return await RabbitConsumer.open(self._connection, self._topology, options)
+        except DeclarationMismatch as mismatch:
+            raise await self._explain_mismatch(mismatch, options) from mismatch
+
+    async def _disconnect(self) -> None:
+        await self._connection.close()
+
+    async def _read_group(self, name: str, info: QueueInfo | None) -> Group:
         async def count(channel: AbstractChannel) -> tuple[int, int, int]:
-            ready, subscribers = await self._layout.count(channel, self._layout.queue(name))
-            return ready, subscribers, (await self._layout.count(channel, self._layout.queue(name, dead=True)))[0]
+            ready, subscribers = await self._topology.count(channel, self._topology.queue(name))
+            return ready, subscribers, (await self._topology.count(channel, self._topology.queue(name, dead=True)))[0]
 
         try:
-            ready, subscribers, dead = await self._link.with_channel(count)
+            ready, subscribers, dead = await self._connection.with_channel(count)
         except EntityNotFound as error:
             raise group_not_found(name) from error
-        words = known and known.arguments.get(DESCRIPTION_ARGUMENT)
+        description = info and info.arguments.get(DESCRIPTION_ARGUMENT)
         return Group(
             name=name,
-            topics=parse_topics(str(words)) if words else None,
+            topics=parse_topics(str(description)) if description else None,
             ready=ready,
-            unacknowledged=known.messages_unacknowledged if known else None,
+            unacknowledged=info.messages_unacknowledged if info else None,
             dead=dead,
             subscribers=subscribers,
         )
 
-    async def _explain_mismatch(self, different: DeclarationMismatch, options: SubscribeOptions) -> BusRefused:
-        """Return an error that says in which way the group's existing queue differs from the subscription."""
+    async def _explain_mismatch(self, mismatch: DeclarationMismatch, options: SubscribeOptions) -> BusRefused:
+        """Return an error that says how the group's existing queue differs from the subscription."""
         group = options.group
-        known = await self._look_up(group)
-        if different.argument == SIGNATURE_ARGUMENT:
-            others = known.arguments.get(DESCRIPTION_ARGUMENT) if known else "other topics, or by another filter"
+        info = await self._find_queue(group)
+        if mismatch.argument == SIGNATURE_ARGUMENT:
+            existing = info.arguments.get(DESCRIPTION_ARGUMENT) if info else "other topics, or has another filter"
+            return group_mismatch(group, str(existing), describe_subscription(options))
+        queue_type = info and info.arguments.get("x-queue-type", "classic")
+        if queue_type and queue_type != self._queue_type:
             return BusRefused(
-                f"the group {group} takes {others}, not {describe_subscription(options)}; "
-                "use another name, or forget the group first"
+                f"The queue {self._topology.queue(group)} of the group {group} has the type {queue_type}, not "
+                f"{self._queue_type}. Use another group name, or set ?queues={queue_type} in the address"
             )
-        kind = known and known.arguments.get("x-queue-type", "classic")
-        if kind and kind != self._queues:
-            return BusRefused(
-                f"the queue {self._layout.queue(group)} of the group {group} is of type {kind}, not {self._queues}; "
-                f"use another name, or write ?queues={kind}"
-            )
-        return different
+        return mismatch
 
-    async def _look_up(self, name: str) -> QueueInfo | None:
+    async def _find_queue(self, name: str) -> QueueInfo | None:
+        """Return the queue of a group; None if it does not exist, or the management API can't be used."""
         try:
-            return (await self._management.queues(self._layout.queue(name)))[0]
+            return (await self._management.queues(self._topology.queue(name)))[0]
         except BusRefused:
             return None
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise BusError("the bus is closed")
 
 
 _: type[Bus] = RabbitBus
@@ -240,25 +215,25 @@ class QueueInfo(msgspec.Struct, frozen=True):
 
 
 class ManagementApi:
-    """RabbitMQ's management API, for what the protocol itself does not say. Its numbers are some seconds old
+    """RabbitMQ's management API, which lists queues; AMQP can't. Its numbers are some seconds old
     (``collect_statistics_interval``).
 
-    ``node`` is asked for the one that is connected: without an option, its API is tried.
+    Without the option ``management`` in the address, it uses the API of the connected node.
     """
 
-    def __init__(self, address: AmqpAddress, node: Callable[[], tuple[str, int]]) -> None:
-        self._address = address
-        self._node = node
+    def __init__(self, connection: AmqpConnection) -> None:
+        self._connection = connection
+        self._address = address = connection.address
         self._opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=address.tls())
         )
 
     async def queues(self, name: str = "") -> list[QueueInfo]:
-        """All queues of the vhost, or the one of this name.
+        """Return all queues of the vhost, or the one with this name.
 
         :raises BusRefused: the management API can't be reached. The message says what it needs.
         """
-        base, user, password = self._address.management_url(self._node())
+        base, user, password = self._address.management_url(self._connection.node)
         path = f"/api/queues/{quote(self._address.vhost, safe='')}" + (f"/{quote(name, safe='')}" if name else "")
         login = b64encode(f"{user}:{password}".encode()).decode()
         request = urllib.request.Request(
@@ -271,8 +246,8 @@ class ManagementApi:
             )
         except (OSError, HTTPException, ValueError, msgspec.DecodeError) as error:
             raise BusRefused(
-                f"RabbitMQ lists its queues only by its management API, and {mask_password(base)} can't be used: "
-                f"{error}; enable the plugin rabbitmq_management, or say where it is: ?management=http://USER:PASSWORD@HOST:PORT"
+                f"Cannot list the queues with RabbitMQ's management API at {mask_password(base)}: {error}. Enable the "
+                "plugin rabbitmq_management, or set its address: ?management=http://USER:PASSWORD@HOST:PORT"
             ) from error
 
     def _read(self, request: urllib.request.Request) -> bytes:

@@ -24,16 +24,15 @@ from typing import Final
 from aiormq import spec
 from aiormq.abc import ArgumentsType, DeliveredMessage
 
-from uttu.bus.base import Delivery, Message
-from uttu.bus.consumer import REASON_HEADER
+from uttu.bus.base import REASON_HEADER, Delivery, Message
 
 _KEY: Final = "uttu-key"
 _TOPIC: Final = "uttu-topic"
 _ATTEMPT: Final = "uttu-attempt"
 _DEATHS: Final = "x-death"
 _DELIVERY_COUNT: Final = "x-delivery-count"
-_OURS: Final = frozenset({_KEY, _TOPIC, _ATTEMPT})
-_BROKERS: Final = (_DEATHS, "x-first-death-", "x-last-death-", _DELIVERY_COUNT, "x-acquired-count")
+_UTTU_HEADERS: Final = frozenset({_KEY, _TOPIC, _ATTEMPT})
+_BROKER_HEADERS: Final = (_DEATHS, "x-first-death-", "x-last-death-", _DELIVERY_COUNT, "x-acquired-count")
 
 _LONGEST_NAME: Final = 128  # bytes of a header's name; the driver would truncate it silently
 _LONGEST_ID: Final = 255  # bytes
@@ -48,9 +47,9 @@ def to_properties(message: Message) -> spec.Basic.Properties:
     headers: ArgumentsType = dict(message.headers)
     for name in headers:
         if len(name.encode()) > _LONGEST_NAME:
-            raise ValueError(f"the name of a header has at most {_LONGEST_NAME} bytes: {name:.40}…")
+            raise ValueError(f"The name of a header is longer than {_LONGEST_NAME} bytes: {name:.40}…")
     if len(message.id.encode()) > _LONGEST_ID:
-        raise ValueError(f"an id has at most {_LONGEST_ID} bytes: {message.id:.40}…")
+        raise ValueError(f"The id of a message is longer than {_LONGEST_ID} bytes: {message.id:.40}…")
     if message.key:
         headers[_KEY] = message.key
     return spec.Basic.Properties(
@@ -74,15 +73,17 @@ def to_delivery(message: DeliveredMessage, position: str = "", *, dead: bool = F
     :param dead: it comes from a queue of dead letters. If the broker itself dead-lettered it, the reason is taken from
         the header ``x-death``.
     """
-    found = message.header.properties
-    table = found.headers or {}
+    properties = message.header.properties
+    table = properties.headers or {}
     headers = {
-        name: _to_text(value) for name, value in table.items() if name not in _OURS and not name.startswith(_BROKERS)
+        name: _to_text(value)
+        for name, value in table.items()
+        if name not in _UTTU_HEADERS and not name.startswith(_BROKER_HEADERS)
     }
     deaths = table.get(_DEATHS)
     death = deaths[0] if isinstance(deaths, list) and deaths and isinstance(deaths[0], dict) else {}
     if dead and death and REASON_HEADER not in headers:
-        headers[REASON_HEADER] = f"given up by the broker: {_to_text(death.get('reason'))}"
+        headers[REASON_HEADER] = f"dead-lettered by the broker: {_to_text(death.get('reason'))}"
     topics = death.get("routing-keys")
     topic = table.get(_TOPIC) or (topics[0] if isinstance(topics, list) and topics else message.routing_key)
     attempt = table.get(_ATTEMPT)
@@ -91,8 +92,8 @@ def to_delivery(message: DeliveredMessage, position: str = "", *, dead: bool = F
         payload=message.body,
         key=_to_text(table.get(_KEY, "")),
         headers=headers,
-        id=found.message_id or "",
-        priority=found.priority or 0,
+        id=properties.message_id or "",
+        priority=properties.priority or 0,
         attempt=(attempt if isinstance(attempt, int) else 1) + bool(message.redelivered and not dead),
         position=position,
     )

@@ -20,11 +20,19 @@ from typing import Final
 
 from aiormq.abc import AbstractChannel, DeliveredMessage
 
+from uttu.bus.backend import group_deleted
 from uttu.bus.base import Delivery, SubscribeOptions
 from uttu.bus.rabbitmq.codec import count_deliveries, to_delivery, to_moved_properties
 from uttu.bus.rabbitmq.topology import DELIVERY_LIMIT_NEAR, Topology
-from uttu.clients.amqp.connection import ANSWER_SECONDS, RETRY_SECONDS, AmqpConnection, close_channel
-from uttu.clients.amqp.errors import ConnectionLost, EntityNotFound, map_errors
+from uttu.clients.amqp.connection import (
+    ANSWER_SECONDS,
+    RETRY_SECONDS,
+    AmqpConnection,
+    ConnectionLost,
+    EntityNotFound,
+    close_channel,
+    map_errors,
+)
 from uttu.errors import BusError, BusRefused
 
 _MAX_PREFETCH: Final = 65_535  # AMQP has 16 bits for it
@@ -32,11 +40,11 @@ _SET_UP_SECONDS: Final = 20.0  # for opening a channel, and for the declarations
 
 
 class RabbitConsumer:
-    """See :class:`uttu.bus.consumer.Consumer`. Create it with :meth:`open`."""
+    """See :class:`uttu.bus.backend.Consumer`. Create it with :meth:`open`."""
 
-    def __init__(self, link: AmqpConnection, layout: Topology, options: SubscribeOptions) -> None:
-        self._link = link
-        self._layout = layout
+    def __init__(self, connection: AmqpConnection, topology: Topology, options: SubscribeOptions) -> None:
+        self._connection = connection
+        self._topology = topology
         self._options = options
         self._ready: deque[Delivery] = deque()
         self._arrived = asyncio.Event()
@@ -46,26 +54,28 @@ class RabbitConsumer:
         self._held: dict[int, None] = {}  # unacknowledged delivery tags, in order
         self._retries: set[asyncio.Task[None]] = set()
         self._closing = asyncio.Event()
-        self._leaving = asyncio.Event()  # replace the current channel
-        self._doubtful = False  # the broker cancelled the consumer: check whether the queue exists
+        self._replace = asyncio.Event()  # replace the current channel
+        self._was_cancelled = False  # by the broker: check whether the queue still exists
         self._channel: AbstractChannel
-        self._keeper: asyncio.Task[None]
+        self._replacing: asyncio.Task[None]
 
     @classmethod
-    async def open(cls, link: AmqpConnection, layout: Topology, options: SubscribeOptions) -> RabbitConsumer:
+    async def open(cls, connection: AmqpConnection, topology: Topology, options: SubscribeOptions) -> RabbitConsumer:
         """Declare the queue, and start to consume.
 
         :raises BusUnavailable: the broker does not answer within the address's ``timeout``.
         :raises BusRefused: the group exists with other topics or another filter, or access is denied.
         """
-        source = cls(link, layout, options)
+        consumer = cls(connection, topology, options)
         try:
-            async with asyncio.timeout(link.address.options.timeout):
-                await source._set_up()
+            async with asyncio.timeout(connection.address.options.timeout):
+                await consumer._set_up()
         except TimeoutError:
-            raise link.too_late("the subscription is not in force") from None
-        source._keeper = asyncio.create_task(source._keep(), name=f"channel of {options.group or 'a subscriber'}")
-        return source
+            raise connection.time_out("the subscription did not start") from None
+        consumer._replacing = asyncio.create_task(
+            consumer._replace_lost_channels(), name=f"channel of {options.group or 'a subscriber'}"
+        )
+        return consumer
 
     async def receive(self, limit: int) -> list[Delivery]:
         while not self._ready:
@@ -75,52 +85,52 @@ class RabbitConsumer:
             await self._arrived.wait()
         return [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
 
-    async def done(self, deliveries: Sequence[Delivery]) -> None:
-        await self._answer(deliveries)
+    async def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
+        await self._ack(deliveries)
 
-    async def again(self, deliveries: Sequence[Delivery], after: float) -> None:
-        retry = asyncio.create_task(self._retry(deliveries, after))
+    async def retry(self, deliveries: Sequence[Delivery], delay: float) -> None:
+        retry = asyncio.create_task(self._retry_later(deliveries, delay))
         self._retries.add(retry)
         retry.add_done_callback(self._retries.discard)
 
-    async def bury(self, deliveries: Sequence[Delivery], reason: str) -> None:
-        await self._move(deliveries, self._layout.queue(self._options.group, dead=True), 0, reason)
+    async def dead_letter(self, deliveries: Sequence[Delivery], reason: str) -> None:
+        await self._move(deliveries, self._topology.queue(self._options.group, dead=True), 0, reason)
 
-    def hold(self, paused: bool) -> None:
+    def set_paused(self, paused: bool) -> None:
         """Do nothing: the broker sends at most ``prefetch`` messages while none is acknowledged."""
 
     async def close(self) -> None:
         self._closing.set()
         await asyncio.gather(*self._retries, return_exceptions=True)
-        self._keeper.cancel()
-        await asyncio.gather(self._keeper, return_exceptions=True)
+        self._replacing.cancel()
+        await asyncio.gather(self._replacing, return_exceptions=True)
         await close_channel(self._channel)
 
-    async def _keep(self) -> None:
+    async def _replace_lost_channels(self) -> None:
         try:
             while True:
-                await self._until_lost()
+                await self._wait_until_lost()
                 self._ready.clear()
                 self._held = {}
                 await close_channel(self._channel)
-                if self._doubtful:
+                if self._was_cancelled:
                     await self._check_queue()
-                    self._doubtful = False
+                    self._was_cancelled = False
                 await self._set_up()
         except Exception as error:
             self._error = error if isinstance(error, BusError) else BusError(f"{type(error).__name__}: {error}")
             self._arrived.set()
 
-    async def _until_lost(self) -> None:
-        leaving = asyncio.ensure_future(self._leaving.wait())
+    async def _wait_until_lost(self) -> None:
+        replace = asyncio.ensure_future(self._replace.wait())
         try:
-            await asyncio.wait([self._channel.closing, leaving], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([self._channel.closing, replace], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            leaving.cancel()
+            replace.cancel()
 
     async def _set_up(self) -> None:
         while True:
-            connection = await self._link.connection()
+            connection = await self._connection.connection()
             try:
                 with map_errors():
                     async with asyncio.timeout(_SET_UP_SECONDS):
@@ -136,36 +146,36 @@ class RabbitConsumer:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _consume(self, channel: AbstractChannel) -> None:
-        await self._layout.declare(channel)
+        await self._topology.declare(channel)
         if self._options.group:
-            queue = await self._layout.declare_group(channel, self._options)
+            queue = await self._topology.declare_group(channel, self._options)
         else:
-            queue = await self._layout.declare_alone(channel, self._options)
+            queue = await self._topology.declare_broadcast(channel, self._options)
         prefetch = 1 if self._careful else min(self._options.prefetch, _MAX_PREFETCH)
         await channel.basic_qos(prefetch_count=prefetch)
         self._session += 1
         self._ready.clear()
         session, self._held, self._channel = self._session, {}, channel
-        leaving = self._leaving = asyncio.Event()
+        replace = self._replace = asyncio.Event()
 
-        async def arrived(message: DeliveredMessage) -> None:
+        async def receive(message: DeliveredMessage) -> None:
             tag = message.delivery_tag
-            if tag is None or session != self._session or leaving.is_set():
+            if tag is None or session != self._session or replace.is_set():
                 return
             if not self._held and self._careful != (count_deliveries(message) >= DELIVERY_LIMIT_NEAR):
                 self._careful = not self._careful
-                leaving.set()
+                replace.set()
                 return
             self._held[tag] = None
             self._ready.append(to_delivery(message, f"{session}-{tag}"))
             self._arrived.set()
 
-        def cancelled(frame: object) -> None:
-            self._doubtful = True
-            leaving.set()
+        def cancel(frame: object) -> None:
+            self._was_cancelled = True
+            replace.set()
 
-        channel.on_consumer_cancel_callbacks.add(cancelled)
-        await channel.basic_consume(queue, arrived)
+        channel.on_consumer_cancel_callbacks.add(cancel)
+        await channel.basic_consume(queue, receive)
 
     async def _check_queue(self) -> None:
         """Check whether the group's queue still exists, after the broker has cancelled the consumer.
@@ -175,27 +185,27 @@ class RabbitConsumer:
         :raises BusRefused: the queue was deleted.
         """
 
-        async def look(channel: AbstractChannel) -> None:
-            await self._layout.count(channel, self._layout.queue(self._options.group))
+        async def count(channel: AbstractChannel) -> None:
+            await self._topology.count(channel, self._topology.queue(self._options.group))
 
         if self._options.group:
             try:
-                await self._link.with_channel(look)
+                await self._connection.with_channel(count)
             except EntityNotFound as error:
-                raise BusRefused(f"the group {self._options.group} was forgotten") from error
+                raise group_deleted(self._options.group) from error
 
-    async def _retry(self, deliveries: Sequence[Delivery], after: float) -> None:
+    async def _retry_later(self, deliveries: Sequence[Delivery], delay: float) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(after):
+            async with asyncio.timeout(delay):
                 await self._closing.wait()
-        await self._move(deliveries, self._layout.queue(self._options.group), 1)
+        await self._move(deliveries, self._topology.queue(self._options.group), 1)
 
-    async def _move(self, deliveries: Sequence[Delivery], queue: str, more: int, reason: str = "") -> None:
+    async def _move(self, deliveries: Sequence[Delivery], queue: str, extra_attempts: int, reason: str = "") -> None:
         """Publish copies to the queue, and acknowledge the originals when the copies are confirmed.
 
-        :param more: how many attempts to add to each copy.
+        :param extra_attempts: added to the attempt of each copy.
         """
-        tags, channel = self._still_held(deliveries), self._channel
+        tags, channel = self._held_tags(deliveries), self._channel
         held = [each for each in deliveries if _tag(each) in tags]
         try:
             with map_errors():
@@ -205,7 +215,7 @@ class RabbitConsumer:
                             channel.basic_publish(
                                 each.payload,
                                 routing_key=queue,
-                                properties=to_moved_properties(each, each.attempt + more, reason),
+                                properties=to_moved_properties(each, each.attempt + extra_attempts, reason),
                             )
                             for each in held
                         ]
@@ -213,14 +223,15 @@ class RabbitConsumer:
         except (ConnectionLost, BusRefused):
             await close_channel(channel)  # the broker requeues the originals and delivers them again
         else:
-            await self._answer(held)
+            await self._ack(held)
 
-    def _still_held(self, deliveries: Sequence[Delivery]) -> set[int]:
-        mine = f"{self._session}-"
-        return {tag for each in deliveries if each.position.startswith(mine) and (tag := _tag(each)) in self._held}
+    def _held_tags(self, deliveries: Sequence[Delivery]) -> set[int]:
+        """Return the tags of those deliveries that this channel has not acknowledged."""
+        prefix = f"{self._session}-"
+        return {tag for each in deliveries if each.position.startswith(prefix) and (tag := _tag(each)) in self._held}
 
-    async def _answer(self, deliveries: Sequence[Delivery]) -> None:
-        tags, channel, last = self._still_held(deliveries), self._channel, 0
+    async def _ack(self, deliveries: Sequence[Delivery]) -> None:
+        tags, channel, last = self._held_tags(deliveries), self._channel, 0
         for tag in self._held:
             if tag not in tags:
                 break

@@ -18,22 +18,30 @@ from aiormq.exceptions import DeliveryError
 from uttu.bus.base import Message
 from uttu.bus.rabbitmq.codec import to_properties
 from uttu.bus.rabbitmq.topology import Topology
-from uttu.clients.amqp.connection import ANSWER_SECONDS, RETRY_SECONDS, AmqpConnection, close_channel
-from uttu.clients.amqp.errors import ConnectionLost, DeclarationMismatch, EntityNotFound, map_errors
+from uttu.clients.amqp.connection import (
+    ANSWER_SECONDS,
+    RETRY_SECONDS,
+    AmqpConnection,
+    ConnectionLost,
+    DeclarationMismatch,
+    EntityNotFound,
+    close_channel,
+    map_errors,
+)
 from uttu.errors import BusRefused
 
 OutgoingMessage = tuple[Message, spec.Basic.Properties]
 Confirmation = ConfirmationFrameType | None
 
-_too_large: Final = re.compile(r"message size (\d+) is larger than configured max size (\d+)").search
+_find_too_large: Final = re.compile(r"message size (\d+) is larger than configured max size (\d+)").search
 
 
 class RabbitProducer:
     """The producer of a bus. All callers share one channel, so messages go out in the order of the calls."""
 
-    def __init__(self, link: AmqpConnection, layout: Topology) -> None:
-        self._link = link
-        self._layout = layout
+    def __init__(self, connection: AmqpConnection, topology: Topology) -> None:
+        self._connection = connection
+        self._topology = topology
         self._channel: Channel | None = None
         self._opening = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
@@ -45,22 +53,22 @@ class RabbitProducer:
         :raises BusRefused: the broker rejects messages until the ``timeout``, or one is too large.
         """
         left: list[OutgoingMessage] = [(message, to_properties(message)) for message in messages]
-        refused = ""
-        what = "no answer"
+        rejection = ""
+        reason = "no answer"
         try:
-            async with asyncio.timeout(self._link.address.options.timeout):
+            async with asyncio.timeout(self._connection.address.options.timeout):
                 while left:
                     try:
-                        left, refused = await self._try(await self.open(), left)
+                        left, rejection = await self._publish(await self.open(), left)
                     except ConnectionLost as lost:
-                        what = str(lost)
+                        reason = str(lost)
                     if left:
                         await asyncio.sleep(RETRY_SECONDS)
         except TimeoutError:
-            count = f"{len(left)} of {len(messages)} messages are not confirmed"
-            if refused:
-                raise BusRefused(f"{count}: {refused}") from None
-            raise self._link.too_late(f"{count}; {what}") from None
+            count = f"{len(left)} of {len(messages)} messages were not confirmed"
+            if rejection:
+                raise BusRefused(f"{count}: {rejection}") from None
+            raise self._connection.time_out(f"{count}; {reason}") from None
 
     async def open(self) -> Channel:
         """Return the shared channel; open it and declare the exchanges if necessary.
@@ -70,48 +78,48 @@ class RabbitProducer:
         """
         async with self._opening:
             if self._channel is None or self._channel.is_closed:
-                connection = await self._link.connection()
+                connection = await self._connection.connection()
                 with map_errors():
                     channel = cast(Channel, await connection.channel(publisher_confirms=True))
-                    await self._layout.declare(channel)
+                    await self._topology.declare(channel)
                 self._channel = channel
             return self._channel
 
-    async def _try(self, channel: Channel, letters: list[OutgoingMessage]) -> tuple[list[OutgoingMessage], str]:
+    async def _publish(self, channel: Channel, messages: list[OutgoingMessage]) -> tuple[list[OutgoingMessage], str]:
         """Publish once. Return the messages that were not confirmed, and the broker's reason if it rejected them."""
-        exchange = self._layout.exchange
+        exchange = self._topology.exchange
         sending = [
             asyncio.ensure_future(
                 channel.basic_publish(
                     message.payload, exchange=exchange, routing_key=message.topic, properties=props, wait=False
                 )
             )
-            for message, props in letters
+            for message, props in messages
         ]
         try:
-            answers = await self._answers(channel, sending)
+            answers = await self._wait_for_confirmations(channel, sending)
         finally:
             for each in sending:
                 each.cancel()
         errors = [answer for answer in answers if isinstance(answer, BaseException)]
         if not errors:
             return [], ""
-        left = [letter for letter, answer in zip(letters, answers, strict=True) if isinstance(answer, BaseException)]
+        left = [message for message, answer in zip(messages, answers, strict=True) if isinstance(answer, BaseException)]
         if isinstance(errors[0], DeliveryError):
             # If a quorum queue has no leader, the broker rejects messages, and it continues to do so on this channel
             # after a new leader is elected.
-            self._leave(channel)
-            return left, f"the broker does not take them: {errors[0]}"
+            self._replace(channel)
+            return left, f"RabbitMQ rejects them: {errors[0]}"
         try:
             with map_errors():
                 raise errors[0]
         except (ConnectionLost, EntityNotFound):  # a deleted exchange is declared again with the next channel
             return left, ""
-        except DeclarationMismatch as different:
-            _check_size(str(different), left)
+        except DeclarationMismatch as error:
+            _check_size(str(error), left)
             return left, ""  # the broker closed the channel because of a message of another caller
 
-    async def _answers(
+    async def _wait_for_confirmations(
         self, channel: Channel, sending: Sequence[asyncio.Future[Confirmation]]
     ) -> list[Confirmation | BaseException]:
         """Wait for the confirmation or the error of each message.
@@ -125,7 +133,7 @@ class RabbitProducer:
             await asyncio.wait([everything], timeout=ANSWER_SECONDS)
             before, answered = answered, sum(each.done() for each in sending)
             if answered == before and not await self._is_blocked(channel, everything):
-                self._leave(channel)
+                self._replace(channel)
                 for each in sending:
                     each.cancel()
                 break
@@ -144,7 +152,7 @@ class RabbitProducer:
         finally:
             ready.cancel()
 
-    def _leave(self, channel: Channel) -> None:
+    def _replace(self, channel: Channel) -> None:
         """Stop using a channel, and close it in the background."""
         if self._channel is channel:
             self._channel = None
@@ -153,13 +161,14 @@ class RabbitProducer:
         closing.add_done_callback(self._closing.discard)
 
 
-def _check_size(text: str, letters: list[OutgoingMessage]) -> None:
-    """:raises BusRefused: the broker closed the channel for a message in ``letters``, or not because of a size."""
-    found = _too_large(text)
-    if not found:
+def _check_size(text: str, messages: list[OutgoingMessage]) -> None:
+    """:raises BusRefused: the broker closed the channel for a message in ``messages``, or not because of a size."""
+    match = _find_too_large(text)
+    if not match:
         raise BusRefused(text)
-    for message, _ in letters:
-        if len(message.payload) == int(found[1]):
+    for message, _ in messages:
+        if len(message.payload) == int(match[1]):
             raise BusRefused(
-                f"a message of {found[1]} bytes to {message.topic} is too large: the broker takes {found[2]} at most"
+                f"The message to {message.topic} has {match[1]} bytes, and RabbitMQ accepts at most {match[2]}. "
+                "Make it smaller, or raise max_message_size"
             )

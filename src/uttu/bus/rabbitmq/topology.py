@@ -26,8 +26,7 @@ from aiormq.abc import AbstractChannel, ArgumentsType
 
 from uttu.bus.base import HeaderFilter, SubscribeOptions
 from uttu.clients.amqp.address import AmqpOptions
-from uttu.clients.amqp.errors import map_errors
-from uttu.errors import BusRefused
+from uttu.clients.amqp.connection import map_errors
 
 DESCRIPTION_ARGUMENT: Final = "x-uttu-takes"
 SIGNATURE_ARGUMENT: Final = "x-dead-letter-routing-key"
@@ -78,7 +77,7 @@ class Topology:
         await self._bind(channel, queue, where, options)
         return queue
 
-    async def declare_alone(self, channel: AbstractChannel, options: SubscribeOptions) -> str:
+    async def declare_broadcast(self, channel: AbstractChannel, options: SubscribeOptions) -> str:
         """Declare the queue of a subscriber without a group; return its name."""
         declared = await channel.queue_declare("", exclusive=True, auto_delete=True)
         queue, where = declared.queue or "", f"{self.exchange}:where.{uuid4().hex}"
@@ -93,10 +92,10 @@ class Topology:
         :raises EntityNotFound: the queue does not exist.
         """
         with map_errors():
-            found = await channel.queue_declare(queue, passive=True)
-        return found.message_count or 0, found.consumer_count or 0
+            declared = await channel.queue_declare(queue, passive=True)
+        return declared.message_count or 0, declared.consumer_count or 0
 
-    async def forget(self, channel: AbstractChannel, group: str) -> int:
+    async def delete_group(self, channel: AbstractChannel, group: str) -> int:
         """Delete the queues and the filter of a group; return the number of deleted messages.
 
         :raises EntityNotFound: the group does not exist.
@@ -137,10 +136,6 @@ class Topology:
         return {"x-queue-type": "quorum", "x-delivery-limit": _UNLIMITED}
 
 
-def group_not_found(group: str) -> BusRefused:
-    return BusRefused(f"there is no group {group}")
-
-
 def _match_arguments(where: HeaderFilter) -> ArgumentsType:
     # A headers exchange ignores headers that start with "x-", except with any-with-x or all-with-x.
     with_x = "-with-x" if any(name.startswith("x-") for name in where.headers) else ""
@@ -156,9 +151,9 @@ def describe_subscription(options: SubscribeOptions) -> str:
     return f"{text} where {'any' if options.where.any else 'all'} of {headers}"
 
 
-def parse_topics(words: str) -> tuple[str, ...]:
+def parse_topics(description: str) -> tuple[str, ...]:
     """Return the topics in the text of :func:`describe_subscription`."""
-    return tuple(words.partition(" where ")[0].split())
+    return tuple(description.partition(" where ")[0].split())
 
 
 def _signature(options: SubscribeOptions) -> str:

@@ -12,20 +12,15 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final
 
+from uttu.bus.backend import BaseBus, group_not_found
 from uttu.bus.base import (
     Bus,
     Capability,
     Delivery,
     Group,
-    Handler,
     Message,
     SubscribeOptions,
-    Subscription,
-    make_id_generator,
-    prepare_message,
-    require_capability,
 )
-from uttu.bus.consumer import ConsumerLoop
 from uttu.bus.redis.codec import decode_entries, decode_topics, encode_message
 from uttu.bus.redis.connection import BrokerConnection, cancel_and_wait
 from uttu.bus.redis.consumer import RedisBroadcastConsumer, RedisGroupConsumer
@@ -41,7 +36,7 @@ _CALL_BYTES: Final = 4_000_000
 _PING_SECONDS: Final = 5.0
 
 
-class RedisBus:
+class RedisBus(BaseBus):
     """See :class:`uttu.bus.base.Bus`. Create it with :meth:`connect`.
 
     The bus is ``DURABLE`` if the server writes an append-only file (``appendonly yes``). The server applies the header
@@ -49,12 +44,10 @@ class RedisBus:
     """
 
     def __init__(self, server: BrokerConnection) -> None:
+        super().__init__()
         self.capabilities = _CAPABILITIES | ({Capability.DURABLE} if server.is_durable else set())
         self._server = server
-        self._subscriptions: set[ConsumerLoop] = set()
-        self._is_closed = False
-        self._new_id = make_id_generator()
-        self._watching = asyncio.create_task(self._watch())
+        self._pinging = asyncio.create_task(self._ping_regularly())
 
     @classmethod
     async def connect(cls, url: str) -> RedisBus:
@@ -66,84 +59,67 @@ class RedisBus:
         """
         return cls(await BrokerConnection.connect(url))
 
-    async def publish(self, messages: Sequence[Message]) -> None:
-        self._check_open()
-        ready = [prepare_message(message, self.capabilities, self._new_id) for message in messages]
-        texts = [encode_message(message) for message in ready]
-        for message, text in zip(ready, texts, strict=True):
-            if len(text) > self._server.largest:
-                raise BusRefused(
-                    f"the message {message.id} has {len(text)} bytes; the server takes {self._server.largest} at most "
-                    "(proto-max-bulk-len)"
-                )
-        for call in _split_calls(ready, texts):
-            await self._server.operate("publish", *call, seconds=self._server.options.timeout, relief=False)
-
-    async def subscribe(self, options: SubscribeOptions, handler: Handler) -> Subscription:
-        self._check_open()
-        if options.start == "earliest":
-            require_capability(Capability.REPLAY, self.capabilities)
-        source = await (RedisGroupConsumer.join if options.group else RedisBroadcastConsumer.begin)(
-            self._server, options
-        )
-        pump = ConsumerLoop(options, handler, source, self._subscriptions.discard)
-        self._subscriptions.add(pump)
-        return pump
-
     async def groups(self, *names: str) -> list[Group]:
-        states = await self._ask("groups", *names)
-        found = [_to_group(*state) for state in states]
-        if missing := set(names) - {group.name for group in found}:
-            raise _group_not_found(min(missing))
-        return sorted(found, key=lambda group: group.name)
+        states = await self._operate("groups", *names)
+        groups = [_to_group(*state) for state in states]
+        if missing := set(names) - {group.name for group in groups}:
+            raise group_not_found(min(missing))
+        return sorted(groups, key=lambda group: group.name)
 
     async def peek(self, group: str, limit: int = 10, *, dead: bool = False) -> list[Delivery]:
-        entries = await self._ask("peek", group, limit, int(dead))
+        entries = await self._operate("peek", group, limit, int(dead))
         if entries is None:
-            raise _group_not_found(group)
+            raise group_not_found(group)
         return decode_entries(entries)
 
     async def purge(self, group: str, *, dead: bool = False, forget: bool = False) -> int:
         purged, more = 0, 1
         while more:
-            answer = await self._ask("purge", group, "all" if forget else "dead" if dead else "waiting")
+            answer = await self._operate("purge", group, "all" if forget else "dead" if dead else "waiting")
             if answer is None:
-                raise _group_not_found(group)
+                raise group_not_found(group)
             count, more = answer
             purged += count
         return purged
 
     def listen(self, listener: ConnectionListener) -> None:
-        self._server.listen(listener)
+        self._server.listeners.add(listener)
 
     async def close(self) -> None:
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self._server.is_closing = True
-        await asyncio.gather(*[pump.close() for pump in self._subscriptions])
-        await cancel_and_wait(self._watching)
-        await self._server.close()
-        self._server.tell(ConnectionState.CLOSED, "closed")
+        self._server.is_closing = True  # from now on, calls to an unavailable server fail at once
+        await super().close()
 
-    async def _ask(self, operation: str, *arguments: Any) -> Any:
+    async def _send(self, messages: Sequence[Message]) -> None:
+        bodies = [encode_message(message) for message in messages]
+        for message, body in zip(messages, bodies, strict=True):
+            if len(body) > self._server.max_bytes:
+                raise BusRefused(
+                    f"The message {message.id} has {len(body)} bytes, and the server accepts at most "
+                    f"{self._server.max_bytes}. Make it smaller, or raise proto-max-bulk-len"
+                )
+        for call in _split_calls(messages, bodies):
+            await self._server.operate("publish", *call, seconds=self._server.options.timeout, relief=False)
+
+    async def _open_consumer(self, options: SubscribeOptions) -> RedisGroupConsumer | RedisBroadcastConsumer:
+        if options.group:
+            return await RedisGroupConsumer.join(self._server, options)
+        return await RedisBroadcastConsumer.open(self._server, options)
+
+    async def _disconnect(self) -> None:
+        await cancel_and_wait(self._pinging)
+        await self._server.close()
+        self._server.listeners.notify(ConnectionState.CLOSED, "closed")
+
+    async def _operate(self, operation: str, *arguments: Any) -> Any:
         self._check_open()
         return await self._server.operate(operation, *arguments, seconds=self._server.options.timeout)
 
-    async def _watch(self) -> None:
+    async def _ping_regularly(self) -> None:
         """Send a PING every ``_PING_SECONDS``, to notice an outage while the bus is idle."""
         while True:
             await asyncio.sleep(_PING_SECONDS)
             with contextlib.suppress(BusError):  # the next operation of a caller raises it
                 await self._server.ping()
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise BusError("the bus is closed")
-
-
-def _group_not_found(name: str) -> BusRefused:
-    return BusRefused(f"there is no group {name}")
 
 
 def _to_group(
@@ -160,22 +136,22 @@ def _to_group(
     )
 
 
-def _split_calls(messages: Sequence[Message], texts: Sequence[bytes]) -> Iterator[list[Any]]:
+def _split_calls(messages: Sequence[Message], bodies: Sequence[bytes]) -> Iterator[list[Any]]:
     """Split messages into calls of ``publish`` (see ``lua/3_publish.lua``), and yield the arguments of each call.
 
     A call has up to ``_CALL_MESSAGES`` messages and about ``_CALL_BYTES`` bytes. Consecutive messages with the same
     topic and delay form a run: topic, delay in milliseconds, number of messages, messages.
     """
     first = 0
-    while first < len(texts):
+    while first < len(bodies):
         last, size = first, 0
-        while last < len(texts) and last - first < _CALL_MESSAGES and (last == first or size < _CALL_BYTES):
-            size += len(texts[last])
+        while last < len(bodies) and last - first < _CALL_MESSAGES and (last == first or size < _CALL_BYTES):
+            size += len(bodies[last])
             last += 1
         call: list[Any] = []
         for (topic, delay), run in groupby(range(first, last), lambda n: (messages[n].topic, messages[n].delay)):
-            same = [texts[number] for number in run]
-            call += [topic, round(delay * 1000), len(same), *same]
+            run_bodies = [bodies[number] for number in run]
+            call += [topic, round(delay * 1000), len(run_bodies), *run_bodies]
         yield call
         first = last
 

@@ -17,8 +17,7 @@ from typing import Any
 
 import msgspec
 
-from uttu.bus.base import Delivery, HeaderFilter, Message, SubscribeOptions
-from uttu.bus.consumer import REASON_HEADER
+from uttu.bus.base import REASON_HEADER, Delivery, HeaderFilter, Message, SubscribeOptions
 
 
 class _GroupDefinition(msgspec.Struct, array_like=True):
@@ -34,35 +33,34 @@ class _GroupDefinition(msgspec.Struct, array_like=True):
 
 
 _pack = msgspec.msgpack.Encoder().encode
-_about = msgspec.msgpack.Decoder(tuple[str, str, dict[str, str], str]).decode
-_length = int.from_bytes
-_definition = msgspec.msgpack.Decoder(_GroupDefinition).decode
+_decode_header = msgspec.msgpack.Decoder(tuple[str, str, dict[str, str], str]).decode
+_decode_definition = msgspec.msgpack.Decoder(_GroupDefinition).decode
 
 
 def encode_message(message: Message) -> bytes:
-    about = _pack((message.topic, message.key, message.headers, message.id))
-    return b"%b%b%b" % (len(about).to_bytes(4, "big"), about, message.payload)
+    header = _pack((message.topic, message.key, message.headers, message.id))
+    return b"%b%b%b" % (len(header).to_bytes(4, "big"), header, message.payload)
 
 
-def decode_message(text: bytes, position: str, attempt: int = 1) -> Delivery:
-    end = 4 + _length(text[:4], "big")
-    topic, key, headers, name = _about(text[4:end])
+def decode_message(body: bytes, position: str, attempt: int = 1) -> Delivery:
+    end = 4 + int.from_bytes(body[:4], "big")
+    topic, key, headers, message_id = _decode_header(body[4:end])
     return Delivery(
-        topic=topic, payload=text[end:], key=key, headers=headers, id=name, attempt=attempt, position=position
+        topic=topic, payload=body[end:], key=key, headers=headers, id=message_id, attempt=attempt, position=position
     )
 
 
 def decode_entries(entries: Iterable[Sequence[Any]]) -> list[Delivery]:
     """Decode entries of a stream: pairs of the entry's id and its fields, names and values in turn."""
-    found = []
+    deliveries = []
     for position, fields in entries:
         if not fields:
             continue  # the entry was deleted (XDEL) while it was pending
         delivery = decode_message(fields[1], position.decode(), int(fields[3]) if len(fields) > 2 else 1)
         if len(fields) > 4:
             delivery.headers[REASON_HEADER] = fields[5].decode(errors="replace")
-        found.append(delivery)
-    return found
+        deliveries.append(delivery)
+    return deliveries
 
 
 def encode_definition(options: SubscribeOptions) -> bytes:
@@ -73,4 +71,4 @@ def encode_definition(options: SubscribeOptions) -> bytes:
 
 
 def decode_topics(definition: bytes) -> tuple[str, ...]:
-    return tuple(_definition(definition).topics)
+    return tuple(_decode_definition(definition).topics)

@@ -19,7 +19,7 @@ import redis.exceptions as refused
 
 from uttu import former
 from uttu.bus.topics import check_group
-from uttu.clients import ConnectionListener, ConnectionState
+from uttu.clients import ConnectionListeners, ConnectionState
 from uttu.clients.addresses import mask_password
 from uttu.clients.redis import connection
 from uttu.clients.redis.address import RedisClient, make_clients, parse_options
@@ -53,21 +53,19 @@ def parse_bus_options(url: str) -> RedisBusOptions:
 
     :raises ConfigError: an option has an invalid value.
     """
-    given: dict[str, str | float] = {}
+    options: dict[str, str | float] = {}
     for name, text in parse_options(url):
         if name not in BUS_OPTION_NAMES:
             continue
         try:
             if name == "bus":
                 check_group(text)
-                given[name] = text
+                options[name] = text
             else:
-                given[name] = _parse_seconds(text)
+                options[name] = _parse_seconds(text)
         except ValueError as error:
-            raise ConfigError(
-                f"{mask_password(url)}: the value of option {name!r} is not of its kind: {error}"
-            ) from error
-    return RedisBusOptions(**given)  # type: ignore[arg-type]
+            raise ConfigError(f"{mask_password(url)}: the option {name!r} has an invalid value: {error}") from error
+    return RedisBusOptions(**options)  # type: ignore[arg-type]
 
 
 def _parse_seconds(text: str) -> float:
@@ -80,7 +78,7 @@ def _parse_seconds(text: str) -> float:
 T = TypeVar("T")
 
 _LIBRARY: Final = LuaLibrary.read("uttu.bus.redis", relief=True)
-_LARGEST: Final = 512 * 1024 * 1024  # bytes; the default of the server's proto-max-bulk-len
+_DEFAULT_MAX_BYTES: Final = 512 * 1024 * 1024  # bytes; the default of the server's proto-max-bulk-len
 _log = logging.getLogger("uttu.bus")
 
 
@@ -92,19 +90,19 @@ class BrokerConnection:
     """
 
     def __init__(
-        self, client: RedisClient, place: str, options: RedisBusOptions, beside: Sequence[aioredis.Redis] = ()
+        self, client: RedisClient, place: str, options: RedisBusOptions, sentinels: Sequence[aioredis.Redis] = ()
     ) -> None:
         self.options = options
         self.place = place
         self.is_durable = False
         self.is_closing = False
-        self.largest = _LARGEST
-        self.retry = Retrier(self._waits, self._refusal, self._away, self._back)
+        self.max_bytes = _DEFAULT_MAX_BYTES
+        self.listeners = ConnectionListeners()
+        self.retry = Retrier(self._should_retry, self._map_error, self._report_lost, self._report_restored)
         self._client = client
-        self._beside = beside
+        self._sentinels = sentinels
         self._key = options.prefix + "groups"
         self._operations = LuaOperations(client, _LIBRARY)
-        self._listeners: list[ConnectionListener] = []
         self._is_lost = False
 
     @classmethod
@@ -116,8 +114,8 @@ class BrokerConnection:
         :raises ConfigError: the URL is malformed.
         """
         options = parse_bus_options(url)
-        client, beside = make_clients(url, BUS_OPTION_NAMES)
-        server = cls(client, mask_password(url), options, beside)
+        client, sentinels = make_clients(url, BUS_OPTION_NAMES)
+        server = cls(client, mask_password(url), options, sentinels)
         try:
             await server._check()
         except BaseException:
@@ -131,60 +129,52 @@ class BrokerConnection:
         :param seconds: how long to retry; None for no limit.
         :param relief: run it also if the server is over maxmemory; for all operations except ``publish`` and ``join``.
         """
-        words = [self.options.prefix, operation, *arguments]
-        return await self.retry(lambda: self._run(words, relief), seconds)
+        call = [self.options.prefix, operation, *arguments]
+        return await self.retry(lambda: self._run(call, relief), seconds)
 
     async def ping(self) -> None:
         await self.retry(lambda: execute_at(self._client, self._key, "PING"))
 
-    async def unblock(self, number: int) -> None:
-        """Try to end the blocking command of the connection with this client id. Errors are ignored."""
+    async def unblock(self, client_id: int) -> None:
+        """Try to end the blocking command of the connection with this id. Errors are ignored."""
         with contextlib.suppress(*REDIS_ERRORS):
-            await call_driver(execute_at(self._client, self._key, "CLIENT UNBLOCK", number))
+            await call_driver(execute_at(self._client, self._key, "CLIENT UNBLOCK", client_id))
 
-    def line(self) -> DedicatedConnection:
+    def create_dedicated(self) -> DedicatedConnection:
         """Return a dedicated connection, for blocking commands and pub/sub; it is not open yet."""
         return DedicatedConnection(self._client, self._key)
 
-    def listen(self, listener: ConnectionListener) -> None:
-        self._listeners.append(listener)
-
-    def tell(self, state: ConnectionState, what: str) -> None:
-        """Call all listeners."""
-        for listener in self._listeners:
-            listener(state, what)
-
     async def close(self) -> None:
-        await connection.close_clients(self._client, self._beside)
+        await connection.close_clients(self._client, self._sentinels)
 
-    async def _run(self, words: list[Any], relief: bool) -> Any:
+    async def _run(self, call: list[Any], relief: bool) -> Any:
         try:
-            return await self._operations.run(self._key, words, relief=relief)
+            return await self._operations.run(self._key, call, relief=relief)
         except refused.OutOfMemoryError as error:
             if relief:
                 raise
             # Don't retry: memory becomes free only when messages are handled, and that may never happen.
             raise BusRefused(
-                f"{self.place}: its memory is full (maxmemory); have messages handled or purged first"
+                f"{self.place}: Redis is out of memory (maxmemory). Handle or purge messages, or raise maxmemory"
             ) from error
 
-    def _waits(self, error: Exception) -> bool:
+    def _should_retry(self, error: Exception) -> bool:
         return is_temporary(error) and not self.is_closing
 
-    def _refusal(self, error: Exception) -> BusError:
+    def _map_error(self, error: Exception) -> BusError:
         return (BusUnavailable if is_temporary(error) else BusRefused)(explain_error(self.place, error))
 
-    def _away(self, error: Exception) -> None:
+    def _report_lost(self, error: Exception) -> None:
         if not self._is_lost:
             self._is_lost = True
-            _log.warning("%s: %s. Waiting for it", self.place, describe_error(error))
-            self.tell(ConnectionState.LOST, describe_error(error))
+            _log.warning("%s: %s. Retrying until it is back", self.place, describe_error(error))
+            self.listeners.notify(ConnectionState.LOST, describe_error(error))
 
-    def _back(self, away: float) -> None:
+    def _report_restored(self, seconds: float) -> None:
         if self._is_lost:
             self._is_lost = False
-            _log.warning("%s is back after %.0f s", self.place, away)
-            self.tell(ConnectionState.UP, f"back after {away:.0f} s")
+            _log.warning("%s is back after %.0f s", self.place, seconds)
+            self.listeners.notify(ConnectionState.UP, f"back after {seconds:.0f} s")
 
     async def _check(self) -> None:
         """Check version, role, permissions and durability, so that a problem shows at the start and not later."""
@@ -193,23 +183,23 @@ class BrokerConnection:
             if problem:
                 raise BusRefused(f"{self.place}: {problem}")
             self.is_durable = is_durable
-            await call_driver(self._operations.run(self._key, [self.options.prefix, "nothing"], relief=True))
+            await call_driver(self._operations.run(self._key, [self.options.prefix, "ping"], relief=True))
             old = f"weft:bus:{{{former.former_name(self.options.bus)}}}:groups"
             if await has_former_keys(self._client, old, self._key):
                 raise BusRefused(
-                    f"{self.place} has a bus of Weft, as Uttu was called before. Rename its keys with: "
+                    f"{self.place} has a bus of Weft, the former name of Uttu. Rename its keys with: "
                     f"{former.COMMAND} {self.place}"
                 )
         except REDIS_ERRORS as error:
-            raise self._refusal(error) from error
+            raise self._map_error(error) from error
         if not self.is_durable:
             _log.warning(
-                "%s keeps what it knows in memory only (appendonly no): if it is restarted, messages are lost",
+                "%s keeps its data in memory only (appendonly no): messages are lost if it restarts",
                 self.place,
             )
         with contextlib.suppress(*REDIS_ERRORS):  # the user may lack permission for CONFIG
             answer = await call_driver(execute_at(self._client, self._key, "CONFIG GET", "proto-max-bulk-len"))
-            self.largest = int(next(iter(answer.values()))) if answer else _LARGEST
+            self.max_bytes = int(next(iter(answer.values()))) if answer else _DEFAULT_MAX_BYTES
 
 
 async def cancel_and_wait(*tasks: asyncio.Task[None]) -> None:

@@ -3,10 +3,9 @@
     RedisGroupConsumer       reads the stream of its group with XREADGROUP
     RedisBroadcastConsumer   has no group; receives published messages with SUBSCRIBE and PSUBSCRIBE
 
-Each has two tasks. ``_read`` (``_hear`` for broadcasts) fills the :class:`PrefetchBuffer` from a dedicated connection,
-on which it may block. So ``receive`` only waits for the buffer, and can be cancelled without losing a message.
-``_live`` sends heartbeats, moves delayed messages that are due and, for a group, takes over the messages of subscribers
-without heartbeats.
+Each has two tasks. ``_read`` fills the :class:`PrefetchBuffer` from a dedicated connection, on which it may block. So
+``receive`` only waits for the buffer, and can be cancelled without losing a message. ``_keep_alive`` sends heartbeats,
+moves delayed messages that are due and, for a group, takes over the messages of subscribers without heartbeats.
 
 For broadcasts, patterns of topics become globs of Redis. A glob may match more topics, so the consumer filters messages
 by topic and by headers after it receives them. If a subscriber is too slow, messages wait on the server up to
@@ -30,12 +29,13 @@ from typing import Any, Final
 
 import redis.exceptions as refused
 
+from uttu.bus.backend import group_deleted, group_mismatch
 from uttu.bus.base import Delivery, SubscribeOptions
 from uttu.bus.redis.codec import decode_entries, decode_message, decode_topics, encode_definition
 from uttu.bus.redis.connection import BrokerConnection, cancel_and_wait, report_failure
 from uttu.bus.topics import is_pattern, matches
 from uttu.clients.redis.connection import DedicatedConnection
-from uttu.errors import BusError, BusRefused
+from uttu.errors import BusError
 
 
 class PrefetchBuffer:
@@ -48,9 +48,9 @@ class PrefetchBuffer:
     def __init__(self, options: SubscribeOptions) -> None:
         self.is_paused = False
         self._prefetch = options.prefetch
-        self._worthwhile = max(1, options.prefetch // 2)  # minimum room for a read, unless the buffer is empty
+        self._min_room = max(1, options.prefetch // 2)  # minimum room for a read, unless the buffer is empty
         self._buffer: deque[Delivery] = deque()
-        self._positions: set[str] = set()  # buffered and unacknowledged
+        self._positions: set[str] = set()  # of buffered and unacknowledged deliveries
         self._failure: Exception | None = None
         self._filled = asyncio.Event()
         self._emptied = asyncio.Event()
@@ -65,7 +65,7 @@ class PrefetchBuffer:
         """
         while True:
             room = self._prefetch - len(self._positions)
-            if not self.is_paused and room > 0 and (room >= self._worthwhile or not self._buffer):
+            if not self.is_paused and room > 0 and (room >= self._min_room or not self._buffer):
                 return room
             self._emptied.clear()
             await self._emptied.wait()
@@ -89,17 +89,17 @@ class PrefetchBuffer:
         self._emptied.set()
         return [self._buffer.popleft() for _ in range(min(limit, len(self._buffer)))]
 
-    def end(self, deliveries: Sequence[Delivery]) -> None:
-        """Make room: these are acknowledged or given back."""
+    def release(self, deliveries: Sequence[Delivery]) -> None:
+        """Make room: these deliveries are settled."""
         self._positions.difference_update([delivery.position for delivery in deliveries])
         self._emptied.set()
 
     def drop(self) -> None:
         """Remove all deliveries that the consumer loop has not taken yet."""
-        self.end(self._buffer)
+        self.release(self._buffer)
         self._buffer.clear()
 
-    def pause(self, paused: bool) -> None:
+    def set_paused(self, paused: bool) -> None:
         self.is_paused = paused
         self._emptied.set()
 
@@ -119,7 +119,7 @@ _MILLISECOND: Final = 0.001
 
 
 class RedisGroupConsumer:
-    """A subscriber of a group; see :class:`uttu.bus.consumer.Consumer`. Create it with :meth:`join`."""
+    """A subscriber of a group; see :class:`uttu.bus.backend.Consumer`. Create it with :meth:`join`."""
 
     def __init__(self, server: BrokerConnection, options: SubscribeOptions) -> None:
         self._server = server
@@ -127,16 +127,16 @@ class RedisGroupConsumer:
         self._name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._takeover = round(server.options.takeover * 1000)
         self._token = b""
-        self._held = PrefetchBuffer(options)
-        # Held while entries are settled, and while _begin() reads the pending entries: an entry that is settled in
+        self._buffer = PrefetchBuffer(options)
+        # Held while entries are settled, and while _open() reads the pending entries: an entry that is settled in
         # between would be delivered a second time.
         self._settling = asyncio.Lock()
-        self._line = server.line()
-        self._connection = 0
-        self._is_asking = False
+        self._connection = server.create_dedicated()
+        self._client_id = 0  # of the connection, for CLIENT UNBLOCK; 0 if unknown
+        self._is_reading = False
         self._is_closing = False
-        self._due = inf  # loop time of this subscriber's next retry; _live() ticks then
-        self._sooner = asyncio.Event()  # wakes _live()
+        self._next_retry = inf  # loop time of this subscriber's next retry; _keep_alive() ticks then
+        self._wake = asyncio.Event()  # wakes _keep_alive()
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -145,43 +145,43 @@ class RedisGroupConsumer:
 
         :raises BusRefused: the group exists with other topics or another filter.
         """
-        member = cls(server, options)
-        await member._enter(server.options.timeout)
-        for work in (member._read(), member._live()):
-            member._tasks.append(asyncio.create_task(report_failure(work, member._held.fail)))
-        return member
+        consumer = cls(server, options)
+        await consumer._join(server.options.timeout)
+        for work in (consumer._read(), consumer._keep_alive()):
+            consumer._tasks.append(asyncio.create_task(report_failure(work, consumer._buffer.fail)))
+        return consumer
 
     async def receive(self, limit: int) -> list[Delivery]:
-        return await self._held.take(limit)
+        return await self._buffer.take(limit)
 
-    async def done(self, deliveries: Sequence[Delivery]) -> None:
-        await self._settle("done", deliveries)
+    async def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
+        await self._settle("acknowledge", deliveries)
 
-    async def again(self, deliveries: Sequence[Delivery], after: float) -> None:
-        await self._settle("again", deliveries, round(after * 1000))
-        self._due = min(self._due, asyncio.get_running_loop().time() + after + _MILLISECOND)
-        self._sooner.set()
+    async def retry(self, deliveries: Sequence[Delivery], delay: float) -> None:
+        await self._settle("retry", deliveries, round(delay * 1000))
+        self._next_retry = min(self._next_retry, asyncio.get_running_loop().time() + delay + _MILLISECOND)
+        self._wake.set()
 
-    async def bury(self, deliveries: Sequence[Delivery], reason: str) -> None:
-        await self._settle("bury", deliveries, reason)
+    async def dead_letter(self, deliveries: Sequence[Delivery], reason: str) -> None:
+        await self._settle("dead_letter", deliveries, reason)
 
-    def hold(self, paused: bool) -> None:
-        self._held.pause(paused)
+    def set_paused(self, paused: bool) -> None:
+        self._buffer.set_paused(paused)
 
     async def close(self) -> None:
         self._is_closing = True
         if self._tasks:
-            reading, living = self._tasks
-            self._sooner.set()
+            reading, keeping_alive = self._tasks
+            self._wake.set()
             await self._end_reading(reading)
-            await asyncio.wait([living], timeout=_LEAVE_SECONDS)
-            await cancel_and_wait(living)
-        await self._line.close()
+            await asyncio.wait([keeping_alive], timeout=_LEAVE_SECONDS)
+            await cancel_and_wait(keeping_alive)
+        await self._connection.close()
         # If the server does not answer, another subscriber takes over the messages after `takeover` seconds.
         with contextlib.suppress(BusError):
             await self._server.operate("leave", self._options.group, self._name, seconds=_LEAVE_SECONDS)
 
-    async def _enter(self, seconds: float | None = None) -> None:
+    async def _join(self, seconds: float | None = None) -> None:
         group, definition = self._options.group, encode_definition(self._options)
         token, known = await self._server.operate(
             "join",
@@ -195,11 +195,10 @@ class RedisGroupConsumer:
             relief=False,
         )
         if known is None:
-            raise BusRefused(f"the group {group} has been forgotten")
+            raise group_deleted(group)
         if known != definition:
-            raise BusRefused(
-                f"the group {group} takes {', '.join(decode_topics(known))}, not {', '.join(self._options.topics)}, "
-                "or by another filter; use another name, or forget the group first"
+            raise group_mismatch(
+                group, ", ".join(decode_topics(known)), f"{', '.join(self._options.topics)}, or has another filter"
             )
         self._token = token
 
@@ -207,23 +206,23 @@ class RedisGroupConsumer:
         async with self._settling:
             entries = " ".join([delivery.position for delivery in deliveries])
             await self._server.operate(operation, self._options.group, entries, *arguments)
-            self._held.end(deliveries)
+            self._buffer.release(deliveries)
 
     async def _read(self) -> None:
         while not self._is_closing:
-            room = await self._held.room()
+            room = await self._buffer.room()
             entries = await self._server.retry(partial(self._read_once, room))
             if entries is None:
-                await self._enter()
+                await self._join()
             else:
-                self._held.add(entries)
+                self._buffer.add(entries)
 
     async def _read_once(self, room: int) -> list[Delivery] | None:
         """Return the next entries, or an empty list after ``_BLOCK_SECONDS``; None if the group does not exist."""
         try:
-            if not self._line.is_open:
-                return await self._begin()
-            return await self._ask(">", room, block=True)
+            if not self._connection.is_open:
+                return await self._open()
+            return await self._read_group(">", room, block=True)
         except refused.ResponseError as error:
             text = str(error)
             if "NOGROUP" in text or "no longer exists" in text:
@@ -233,81 +232,82 @@ class RedisGroupConsumer:
                 raise refused.ConnectionError(text) from error
             raise
 
-    async def _begin(self) -> list[Delivery]:
+    async def _open(self) -> list[Delivery]:
         """Connect, and return the pending entries of this subscriber that are not in the buffer.
 
         The server had sent them over the last connection, but they were lost with it.
         """
-        await self._line.open()
-        self._connection = await _get_client_id(self._line)
-        found: list[Delivery] = []
+        await self._connection.open()
+        self._client_id = await _get_client_id(self._connection)
+        recovered: list[Delivery] = []
         async with self._settling:
             after = "0"
-            while entries := await self._ask(after, _RECOVER_COUNT):
-                found += [entry for entry in entries if entry.position not in self._held]
+            while entries := await self._read_group(after, _RECOVER_COUNT):
+                recovered += [entry for entry in entries if entry.position not in self._buffer]
                 after = entries[-1].position
-        return found
+        return recovered
 
-    async def _ask(self, after: str, count: int, *, block: bool = False) -> list[Delivery]:
-        waiting = ("BLOCK", round(_BLOCK_SECONDS * 1000)) if block else ()
+    async def _read_group(self, after: str, count: int, *, block: bool = False) -> list[Delivery]:
+        """Send XREADGROUP: pending entries after the id ``after``, or new ones with ``>``."""
+        blocking = ("BLOCK", round(_BLOCK_SECONDS * 1000)) if block else ()
         key = f"{self._server.options.prefix}ready:{self._options.group}"
-        self._is_asking = True
+        self._is_reading = True
         try:
-            answer = await self._line.ask(
+            answer = await self._connection.execute(
                 "XREADGROUP",
                 "GROUP",
                 "g",
                 self._name,
                 "COUNT",
                 count,
-                *waiting,
+                *blocking,
                 "STREAMS",
                 key,
                 after,
                 wait=_BLOCK_SECONDS,
             )
         finally:
-            self._is_asking = False
+            self._is_reading = False
         return decode_entries(answer[0][1]) if answer else []
 
     async def _end_reading(self, reading: asyncio.Task[None]) -> None:
         # Don't cancel a running XREADGROUP: entries in its answer would stay pending until they are taken over. End it
         # with CLIENT UNBLOCK instead.
         end = asyncio.get_running_loop().time() + 2 * _BLOCK_SECONDS
-        while self._is_asking and not reading.done() and asyncio.get_running_loop().time() < end:
-            if self._connection:
-                await self._server.unblock(self._connection)
+        while self._is_reading and not reading.done() and asyncio.get_running_loop().time() < end:
+            if self._client_id:
+                await self._server.unblock(self._client_id)
             await asyncio.wait([reading], timeout=_UNBLOCK_SECONDS)
         await cancel_and_wait(reading)
 
-    async def _live(self) -> None:
-        """Call ``tick``, as heartbeat and to move delayed messages: at least every ``pause`` seconds, and when due."""
+    async def _keep_alive(self) -> None:
+        """Call ``tick``, as heartbeat and to move delayed messages: at least every ``interval``, and when due."""
         loop, ticks = asyncio.get_running_loop(), 0
-        pause = min(_TICK_SECONDS, self._server.options.takeover / 4)
+        interval = min(_TICK_SECONDS, self._server.options.takeover / 4)
         while not self._is_closing:
-            if self._due <= loop.time():
-                self._due = inf
-            strangers = int(ticks % _TAKEOVER_EVERY == 0)
+            if self._next_retry <= loop.time():
+                self._next_retry = inf
+            find_unknown = int(ticks % _TAKEOVER_EVERY == 0)
             wait, was_lost = await self._server.operate(
-                "tick", self._options.group, self._name, self._takeover, self._options.attempts, strangers
+                "tick", self._options.group, self._name, self._takeover, self._options.attempts, find_unknown
             )
             if was_lost:
-                self._held.drop()  # these entries were released to other subscribers
+                self._buffer.drop()  # these entries were released to other subscribers
             ticks += 1
-            next_tick = loop.time() + (pause if wait < 0 else min(pause, wait * _MILLISECOND))
-            while (left := min(next_tick, self._due) - loop.time()) > 0 and not self._is_closing:
-                self._sooner.clear()
+            next_tick = loop.time() + (interval if wait < 0 else min(interval, wait * _MILLISECOND))
+            while (left := min(next_tick, self._next_retry) - loop.time()) > 0 and not self._is_closing:
+                self._wake.clear()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(left):
-                        await self._sooner.wait()
+                        await self._wake.wait()
 
 
-async def _get_client_id(line: DedicatedConnection) -> int:
+async def _get_client_id(connection: DedicatedConnection) -> int:
     """Return the server's id of the connection, for CLIENT UNBLOCK; 0 if the user may not ask for it."""
     try:
-        return int(await line.ask("CLIENT", "ID"))
+        return int(await connection.execute("CLIENT", "ID"))
     except refused.ResponseError:
-        await line.open()
+        await connection.open()
         return 0
 
 
@@ -317,98 +317,99 @@ _SILENCE_SECONDS: Final = _LISTEN_TICK_SECONDS * _PING_EVERY  # longest legitima
 
 
 class RedisBroadcastConsumer:
-    """A subscriber without a group; see :class:`uttu.bus.consumer.Consumer`. Create it with :meth:`begin`."""
+    """A subscriber without a group; see :class:`uttu.bus.backend.Consumer`. Create it with :meth:`open`."""
 
     def __init__(self, server: BrokerConnection, options: SubscribeOptions) -> None:
         self._server = server
         self._options = options
-        self._held = PrefetchBuffer(options)
+        self._buffer = PrefetchBuffer(options)
         self._numbers = count(1)
-        self._line = server.line()
+        self._connection = server.create_dedicated()
         self._prefix = server.options.prefix
         self._exact = _unique(topic for topic in options.topics if not is_pattern(topic))
         self._patterns = _unique(_to_glob(topic) for topic in options.topics if is_pattern(topic))
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
-    async def begin(cls, server: BrokerConnection, options: SubscribeOptions) -> RedisBroadcastConsumer:
-        onlooker = cls(server, options)
+    async def open(cls, server: BrokerConnection, options: SubscribeOptions) -> RedisBroadcastConsumer:
+        consumer = cls(server, options)
         try:
-            await server.retry(onlooker._hear_once, server.options.timeout)
+            await server.retry(consumer._read_once, server.options.timeout)
             await server.operate("listen", seconds=server.options.timeout)
         except BaseException:
-            await onlooker.close()
+            await consumer.close()
             raise
-        for work in (onlooker._hear(), onlooker._live()):
-            onlooker._tasks.append(asyncio.create_task(report_failure(work, onlooker._held.fail)))
-        return onlooker
+        for work in (consumer._read(), consumer._keep_alive()):
+            consumer._tasks.append(asyncio.create_task(report_failure(work, consumer._buffer.fail)))
+        return consumer
 
     async def receive(self, limit: int) -> list[Delivery]:
-        return await self._held.take(limit)
+        return await self._buffer.take(limit)
 
-    async def done(self, deliveries: Sequence[Delivery]) -> None:
-        self._held.end(deliveries)
+    async def acknowledge(self, deliveries: Sequence[Delivery]) -> None:
+        self._buffer.release(deliveries)
 
-    async def again(self, deliveries: Sequence[Delivery], after: float) -> None:
+    async def retry(self, deliveries: Sequence[Delivery], delay: float) -> None:
         """Drop them: broadcasts are not repeated."""
-        self._held.end(deliveries)
+        self._buffer.release(deliveries)
 
-    async def bury(self, deliveries: Sequence[Delivery], reason: str) -> None:
+    async def dead_letter(self, deliveries: Sequence[Delivery], reason: str) -> None:
         """Drop them: only groups have dead letters."""
-        self._held.end(deliveries)
+        self._buffer.release(deliveries)
 
-    def hold(self, paused: bool) -> None:
-        self._held.pause(paused)
+    def set_paused(self, paused: bool) -> None:
+        self._buffer.set_paused(paused)
 
     async def close(self) -> None:
         await cancel_and_wait(*self._tasks)
-        await self._line.close()
+        await self._connection.close()
 
-    async def _hear(self) -> None:
+    async def _read(self) -> None:
         while True:
-            await self._held.room()
-            self._held.add(await self._server.retry(self._hear_once))
+            await self._buffer.room()
+            self._buffer.add(await self._server.retry(self._read_once))
 
-    async def _hear_once(self) -> list[Delivery]:
-        if not self._line.is_open:
-            await self._line.open()
+    async def _read_once(self) -> list[Delivery]:
+        if not self._connection.is_open:
+            await self._connection.open()
             for command, names in (("SUBSCRIBE", self._exact), ("PSUBSCRIBE", self._patterns)):
                 if names:
-                    await self._line.say(command, *(self._prefix + name for name in names))
+                    await self._connection.send(command, *(self._prefix + name for name in names))
                     for _ in names:
-                        await self._line.hear()
+                        await self._connection.read()
             return []
-        answer = await self._line.hear(_SILENCE_SECONDS)
+        answer = await self._connection.read(_SILENCE_SECONDS)
         match answer:
-            case [b"message" | b"pmessage", way, *_, text]:
-                delivery = decode_message(text, str(next(self._numbers)))
-                return [delivery] if self._wants(delivery, way) else []
+            case [b"message" | b"pmessage", channel, *_, body]:
+                delivery = decode_message(body, str(next(self._numbers)))
+                return [delivery] if self._accepts(delivery, channel) else []
         return []  # the answer to a PING
 
-    def _wants(self, delivery: Delivery, way: bytes) -> bool:
+    def _accepts(self, delivery: Delivery, channel: bytes) -> bool:
         # The server sends a message once for each channel and pattern that matches it. Keep the first of these.
-        if len(self._exact) + len(self._patterns) > 1 and way != self._way_of(delivery.topic):
+        if len(self._exact) + len(self._patterns) > 1 and channel != self._first_channel(delivery.topic):
             return False
         where = self._options.where
         return matches(self._options.topics, delivery.topic) and (where is None or where.matches(delivery.headers))
 
-    def _way_of(self, topic: str) -> bytes:
-        ways = (name for name in (*self._exact, *self._patterns) if name == topic or _glob_matches(name, topic))
-        return (self._prefix + next(ways, "")).encode()
+    def _first_channel(self, topic: str) -> bytes:
+        """Return the first channel or pattern of this subscriber that matches the topic."""
+        matching = (name for name in (*self._exact, *self._patterns) if name == topic or _glob_matches(name, topic))
+        return (self._prefix + next(matching, "")).encode()
 
-    async def _live(self) -> None:
+    async def _keep_alive(self) -> None:
         """Renew the key ``listening``, publish delayed messages that are due, and ping on the pub/sub connection."""
         ticks = 0
         while True:
             wait = await self._server.operate("listen")
             ticks += 1
-            if ticks % _PING_EVERY == 0 and self._line.is_open:
+            if ticks % _PING_EVERY == 0 and self._connection.is_open:
                 await self._server.retry(self._ping)
             await asyncio.sleep(_LISTEN_TICK_SECONDS if wait < 0 else min(_LISTEN_TICK_SECONDS, wait / 1000))
 
     async def _ping(self) -> None:
-        if self._line.is_open:
-            await self._line.say("PING")
+        if self._connection.is_open:
+            await self._connection.send("PING")
 
 
 def _unique(names: Iterable[str]) -> list[str]:

@@ -97,7 +97,7 @@ class AmqpAddress(msgspec.Struct, frozen=True, kw_only=True):
                 context.load_cert_chain(options.certfile, options.keyfile or None)
         except OSError as error:  # ssl.SSLError for a malformed file is an OSError, too
             raise ConfigError(
-                f"the files for TLS can't be used: {error}; see {options.cafile} {options.certfile} {options.keyfile}"
+                f"Cannot use the TLS files {options.cafile} {options.certfile} {options.keyfile}: {error}"
             ) from error
         if options.verify == "no":
             context.check_hostname = False
@@ -136,15 +136,15 @@ class _StrictOptions(AmqpOptions, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 def _parse_login(netloc: str) -> tuple[tuple[str, str] | None, str]:
-    login, at, hosts = netloc.rpartition("@")
-    if not at:
+    login, separator, hosts = netloc.rpartition("@")
+    if not separator:
         return None, hosts
     user, _, password = login.partition(":")
     return (unquote(user), unquote(password)), hosts
 
 
 def _parse_node(text: str, default: int) -> tuple[str, int]:
-    found = re.fullmatch(r"(\[[^\]]+\]|[^:\[\]]+)(?::(\d{1,5}))?", text)
-    if not found:
+    match = re.fullmatch(r"(\[[^\]]+\]|[^:\[\]]+)(?::(\d{1,5}))?", text)
+    if not match:
         raise ValueError(f"{text!r} is not HOST or HOST:PORT")
-    return found[1].strip("[]"), int(found[2] or default)
+    return match[1].strip("[]"), int(match[2] or default)

@@ -48,10 +48,10 @@ class _LimitedClient(aioredis.Redis):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._turns = asyncio.Semaphore(_CONNECTIONS)
+        self._limit = asyncio.Semaphore(_CONNECTIONS)
 
     async def execute_command(self, *words: Any, **options: Any) -> Any:
-        async with self._turns:
+        async with self._limit:
             return await super().execute_command(*words, **options)  # type: ignore[no-untyped-call]
 
 
@@ -60,10 +60,10 @@ class _LimitedClusterClient(aiocluster.RedisCluster):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._turns = asyncio.Semaphore(_CONNECTIONS)
+        self._limit = asyncio.Semaphore(_CONNECTIONS)
 
     async def execute_command(self, *words: Any, **options: Any) -> Any:
-        async with self._turns:
+        async with self._limit:
             return await super().execute_command(*words, **options)
 
 
@@ -121,18 +121,18 @@ def _make_clients(url: str, more: Collection[str]) -> tuple[RedisClient, list[ai
     login, _, place = rest.rpartition("@")
     hosts, _, path = place.partition("?")[0].partition("/")
     user, _, password = login.partition(":")
-    given = {"username": unquote(user), "password": unquote(password)}
+    login_options = {"username": unquote(user), "password": unquote(password)}
     options = (
         _default_settings()
-        | {name: text for name, text in given.items() if text}
+        | {name: text for name, text in login_options.items() if text}
         | _convert_options(parse_options(url), more)
     )
-    sentinel = {name: options.pop(f"sentinel_{name}", None) for name in given}
+    sentinel = {name: options.pop(f"sentinel_{name}", None) for name in login_options}
     scheme = scheme.lower()
     if scheme.startswith("rediss"):
         options["ssl"] = True
     elif any(name.startswith("ssl_") for name in options):
-        raise ConfigError("options that begin with ssl_ are for rediss://")
+        raise ConfigError("options that begin with ssl_ need rediss://")
     match scheme:
         case "redis" | "rediss":
             (host, port), *others = _parse_hosts(hosts, _PORT)
@@ -154,13 +154,13 @@ def _make_clients(url: str, more: Collection[str]) -> tuple[RedisClient, list[ai
             if not service:
                 raise ConfigError("it names no service: redis+sentinel://HOST:26379,HOST2:26379/SERVICE")
             timeouts = {name: options[name] for name in ("socket_timeout", "socket_connect_timeout")}
-            asking = _default_settings() | timeouts | {name: text for name, text in sentinel.items() if text}
+            sentinel_options = _default_settings() | timeouts | {name: text for name, text in sentinel.items() if text}
             sentinels = _parse_hosts(hosts, _SENTINEL_PORT)
-            manager = aiosentinel.Sentinel(sentinels, sentinel_kwargs=asking)  # type: ignore[no-untyped-call]
+            manager = aiosentinel.Sentinel(sentinels, sentinel_kwargs=sentinel_options)  # type: ignore[no-untyped-call]
             chosen = _add_database(options, database)
             primary: aioredis.Redis = manager.master_for(unquote(service), redis_class=_LimitedClient, **chosen)
             return primary, list(manager.sentinels)
-    raise ConfigError("it begins with none of redis://, rediss://, redis+unix://, redis+cluster://, redis+sentinel://")
+    raise ConfigError("it must begin with redis://, rediss://, redis+unix://, redis+cluster:// or redis+sentinel://")
 
 
 def _default_settings() -> dict[str, Any]:
@@ -174,18 +174,18 @@ def _default_settings() -> dict[str, Any]:
     }
 
 
-def _convert_options(given: list[tuple[str, str]], more: Collection[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, text in given:
+def _convert_options(options: list[tuple[str, str]], more: Collection[str]) -> dict[str, Any]:
+    converted: dict[str, Any] = {}
+    for name, text in options:
         if name in more:
             continue
         if name not in _OPTIONS:
-            raise ConfigError(f"there is no option {name!r}; there are {', '.join(sorted({*_OPTIONS, *more}))}")
+            raise ConfigError(f"unknown option {name!r}; the options are {', '.join(sorted({*_OPTIONS, *more}))}")
         try:
-            found[name] = _OPTIONS[name](text)
+            converted[name] = _OPTIONS[name](text)
         except ValueError as error:
-            raise ConfigError(f"the value of option {name!r} is not of its kind") from error
-    return found
+            raise ConfigError(f"the option {name!r} has an invalid value") from error
+    return converted
 
 
 def _add_database(options: dict[str, Any], path: str) -> dict[str, Any]:
@@ -197,10 +197,10 @@ def _add_database(options: dict[str, Any], path: str) -> dict[str, Any]:
 
 def _parse_hosts(text: str, port: int) -> list[tuple[str, int]]:
     # The message does not quote the text: it may be a password in the wrong place.
-    found = []
+    hosts = []
     for each in text.split(","):
         match = _HOST.fullmatch(each)
         if match is None or not 0 < int(match["port"] or port) < 65_536:
-            raise ConfigError("after :// (and a login with @) come HOST or HOST:PORT")
-        found.append((match["host"].strip("[]"), int(match["port"] or port)))
-    return found
+            raise ConfigError("write HOST or HOST:PORT after :// (and after a login with @)")
+        hosts.append((match["host"].strip("[]"), int(match["port"] or port)))
+    return hosts

@@ -52,8 +52,8 @@ async def check_server(client: RedisClient) -> tuple[str, bool]:
     """
     nodes = await fetch_info(client)
     cluster = isinstance(client, aiocluster.RedisCluster)
-    found = [problem for each in nodes for problem in find_problems(each, cluster=cluster)]
-    return next(iter(found), ""), all(str(each.get("aof_enabled", 0)) == "1" for each in nodes)
+    problems = [problem for info in nodes for problem in find_problems(info, cluster=cluster)]
+    return next(iter(problems), ""), all(str(info.get("aof_enabled", 0)) == "1" for info in nodes)
 
 
 async def fetch_info(client: RedisClient) -> list[dict[str, Any]]:
@@ -64,9 +64,9 @@ async def fetch_info(client: RedisClient) -> list[dict[str, Any]]:
     return [await client.info()]
 
 
-async def close_clients(client: RedisClient, beside: Sequence[aioredis.Redis] = ()) -> None:
-    """Close a client and the further clients from :func:`make_clients`. Errors of the driver are ignored."""
-    for each in (client, *beside):
+async def close_clients(client: RedisClient, sentinels: Sequence[aioredis.Redis] = ()) -> None:
+    """Close a client and the clients of its sentinels (:func:`make_clients`). Errors of the driver are ignored."""
+    for each in (client, *sentinels):
         with contextlib.suppress(*REDIS_ERRORS):
             await call_driver(each.aclose())
 
@@ -94,7 +94,7 @@ class DedicatedConnection:
 
     async def open(self) -> None:
         """Connect and log in to the node that holds the key now."""
-        connection = await call_driver(self._make())
+        connection = await call_driver(self._create())
         try:
             await call_driver(connection.connect())
         except BaseException:
@@ -102,43 +102,46 @@ class DedicatedConnection:
             raise
         self._connection = connection
 
-    async def say(self, *words: Any) -> None:
+    async def send(self, *words: Any) -> None:
         """Send a command without reading its answer."""
         try:
-            await call_driver(self._opened().send_command(*words))
+            await call_driver(self._require_open().send_command(*words))
         except BaseException:
             await self.close()
             raise
 
-    async def hear(self, wait: float = 0.0) -> Any:
+    async def read(self, wait: float = 0.0) -> Any:
         """Read the next answer or pub/sub message.
 
         :param wait: seconds that the server may legitimately stay silent; ``_ANSWER_SECONDS`` are added to it.
         """
         end = asyncio.get_running_loop().time() + wait + _ANSWER_SECONDS
         try:
-            return await call_until(self._opened().read_response(timeout=_NO_LIMIT), end)
+            return await call_until(self._require_open().read_response(timeout=_NO_LIMIT), end)
         except BaseException:
             await self.close()
             raise
 
-    async def _make(self) -> Any:
+    async def _create(self) -> Any:
         if isinstance(self._client, aiocluster.RedisCluster):
             await self._client.initialize()
             node: Any = self._client.get_node_from_key(self._key)
             return node.connection_class(**node.connection_kwargs)
         return self._client.connection_pool.make_connection()  # type: ignore[no-untyped-call]
 
-    def _opened(self) -> Any:
-        """Return the driver's connection; another task may have closed it in the meantime."""
+    def _require_open(self) -> Any:
+        """Return the driver's connection.
+
+        :raises redis.exceptions.ConnectionError: another task has closed it in the meantime.
+        """
         if self._connection is None:
             raise refused.ConnectionError("The connection was closed")
         return self._connection
 
-    async def ask(self, *words: Any, wait: float = 0.0) -> Any:
+    async def execute(self, *words: Any, wait: float = 0.0) -> Any:
         """Send a command and read its answer."""
-        await self.say(*words)
-        return await self.hear(wait)
+        await self.send(*words)
+        return await self.read(wait)
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None

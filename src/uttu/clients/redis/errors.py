@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 import redis.asyncio.sentinel as aiosentinel
 import redis.exceptions as refused
 
-from uttu.clients.errors import is_raised_in, summarize_error
+from uttu.clients import is_raised_in, summarize_error
 
 OLDEST_VERSION: Final = (6, 2)
 REDIS_ERRORS: Final = (refused.RedisError, refused.RedisClusterException, OSError, asyncio.TimeoutError)
@@ -56,25 +56,34 @@ _PERMISSIONS: Final = (
 # Pairs of words in an error message (lower case) and the advice for the user. The first match counts.
 _ADVICE: Final = (
     (("wrongpass", "invalid username", "invalid password"), "Check the user and the password in the address"),
-    (("without any password configured",), "It has no password: leave it out of the address"),
-    (("noauth", "authentication required"), "It wants a password: redis://:PASSWORD@HOST:PORT"),
-    (("channel",), "The user needs channels, too: ACL SETUSER USER allchannels"),
+    (("without any password configured",), "The server has no password. Remove it from the address"),
+    (("noauth", "authentication required"), "The server needs a password: redis://:PASSWORD@HOST:PORT"),
+    (("channel",), "The user needs access to channels: ACL SETUSER USER allchannels"),
     (("no permission", "noperm"), _PERMISSIONS),
     (("db index", "invalid db"), "Check the number of the database at the end of the address"),
-    (("cluster mode is not enabled", "cluster support disabled"), "It is no cluster: write the address as redis://"),
+    (
+        ("cluster mode is not enabled", "cluster support disabled"),
+        "The server is not a cluster. Write the address as redis://",
+    ),
     (
         ("certificate verify failed", "certificate_verify"),
-        "Name the file of its authority: rediss://…?ssl_ca_certs=FILE",
+        "Give the file of its certificate authority: rediss://…?ssl_ca_certs=FILE",
     ),
-    (("ssl", "wrong version number"), "Does it speak TLS? If not, write redis:// without the second s"),
-    (("protocol error", "invalid response"), "Is another program there? If it speaks TLS, write rediss://"),
-    (("closed by server", "reset by peer", "connection lost", "broken pipe"), "If it speaks TLS, write rediss://"),
-    (("is loading",), "It has just been started: try again in a moment"),
+    (("ssl", "wrong version number"), "If the server does not use TLS, write redis:// without the second s"),
+    (
+        ("protocol error", "invalid response"),
+        "Is it another program? If the server uses TLS, write rediss://",
+    ),
+    (
+        ("closed by server", "reset by peer", "connection lost", "broken pipe"),
+        "If the server uses TLS, write rediss://",
+    ),
+    (("is loading",), "The server has just started. Try again in a moment"),
     (("max number of clients",), "Raise its maxclients, or run fewer workers"),
     (("name or service", "nodename nor servname", "name resolution", "no address"), "Check the name of the host"),
-    (("no such file",), "Is it running, with its socket there?"),
-    (("unknown command 'sentinel'",), "There is no sentinel: write the address as redis://"),
-    (("connect", "timeout"), "Is it running there?"),
+    (("no such file",), "Check whether the server runs, and the path of its socket"),
+    (("unknown command 'sentinel'",), "The server is not a sentinel. Write the address as redis://"),
+    (("connect", "timeout"), "Check whether the server runs there"),
 )
 _NO_NODE: Final = "Redis Cluster cannot be connected. Please provide at least one reachable node: "
 
@@ -93,7 +102,7 @@ def map_errors() -> Iterator[None]:
         raise
     except Exception as error:
         if _LOST_ON_CONNECT in str(error):
-            raise refused.ConnectionError("the connection was lost at once") from error
+            raise refused.ConnectionError("The connection was lost at once") from error
         if not is_raised_in(error, _DRIVER):
             raise
         raise refused.ConnectionError(f"The connection broke ({summarize_error(error)})") from error
@@ -116,40 +125,42 @@ def describe_error(error: BaseException) -> str:
     """Describe an error in one line."""
     if isinstance(error, aiosentinel.MasterNotFoundError):
         unreached = " : " in str(error)
-        return f"its sentinels {'can not be reached' if unreached else 'know no primary of that name that is up'}"
+        return "The sentinels do not answer" if unreached else "The sentinels know no reachable primary of that name"
     text = str(error).strip() or str(error.__cause__ or "").strip() or type(error).__name__
     return text.splitlines()[0].removeprefix(_NO_NODE).rstrip(".?")
 
 
 def explain_error(place: str, error: BaseException) -> str:
     """Return a message for the user: the address, the error and, if known, advice from ``_ADVICE``."""
-    words = f"{error} {error.__cause__ or ''}".lower()
-    advice = next((f". {advice}" for marks, advice in _ADVICE if any(mark in words for mark in marks)), "")
-    if place.startswith("rediss") and "timeout" in words:  # a server without TLS does not answer a handshake
-        advice = ". Is it running there, and does it speak TLS? If not, write redis:// without the second s"
+    text = f"{error} {error.__cause__ or ''}".lower()
+    advice = next((f". {advice}" for marks, advice in _ADVICE if any(mark in text for mark in marks)), "")
+    if place.startswith("rediss") and "timeout" in text:  # a server without TLS does not answer a handshake
+        advice = ". Check whether the server runs there. If it does not use TLS, write redis:// without the second s"
     return f"{place}: {describe_error(error)}{advice}"
 
 
-def find_problems(about: dict[str, Any], *, cluster: bool) -> list[str]:
+def find_problems(info: dict[str, Any], *, cluster: bool) -> list[str]:
     """Return all reasons why Uttu can't use a server, from its answer to INFO.
 
     :param cluster: whether the address is that of a cluster.
     """
-    found = []
-    version = str(about.get("redis_version", "0"))
+    problems = []
+    version = str(info.get("redis_version", "0"))
     if _parse_version(version) < OLDEST_VERSION:
-        found.append(f"it is Redis {version}; Uttu needs {'.'.join(map(str, OLDEST_VERSION))} or newer, or Valkey")
-    if about.get("role") == "slave":
-        found.append("it is a read-only replica; give the address of its primary, or redis+sentinel://")
-    mode = about.get("redis_mode") or about.get("server_mode")  # Valkey has server_mode
+        problems.append(
+            f"Redis {version} is too old. Uttu needs {'.'.join(map(str, OLDEST_VERSION))} or newer, or Valkey"
+        )
+    if info.get("role") == "slave":
+        problems.append("The server is a read-only replica. Give the address of its primary, or redis+sentinel://")
+    mode = info.get("redis_mode") or info.get("server_mode")  # Valkey has server_mode
     if mode == "sentinel":
-        found.append("it is a sentinel; write the address as redis+sentinel://HOST:PORT/SERVICE")
+        problems.append("The server is a sentinel. Write the address as redis+sentinel://HOST:PORT/SERVICE")
     if mode == "cluster" and not cluster:
-        found.append("it is a node of a cluster; write the address as redis+cluster://")
-    policy = str(about.get("maxmemory_policy", "noeviction"))
-    if policy.startswith("allkeys") and str(about.get("maxmemory", 0)) != "0":
-        found.append(f"it drops keys when memory is short (maxmemory-policy {policy}); set it to noeviction")
-    return found
+        problems.append("The server is a node of a cluster. Write the address as redis+cluster://")
+    policy = str(info.get("maxmemory_policy", "noeviction"))
+    if policy.startswith("allkeys") and str(info.get("maxmemory", 0)) != "0":
+        problems.append(f"The server drops keys when memory is short (maxmemory-policy {policy}). Set it to noeviction")
+    return problems
 
 
 def _parse_version(version: str) -> tuple[int, ...]:
@@ -164,25 +175,25 @@ _WAIT_SECONDS: Final = (0.05, 2.0)  # the first and the longest pause between tw
 class Retrier:
     """Repeats calls while their errors are temporary, and reports when waiting begins and ends.
 
-    One instance serves all calls to a server, so that ``back`` is called once, after the last waiting call succeeded.
+    One instance serves all calls to a server. So ``on_restored`` is called once, after the last waiting call succeeded.
 
-    :param waits: returns whether to retry after this error.
-    :param refusal: returns the exception to raise if a retry does not help, or the time is up.
-    :param away: called with the error after each failed try, except the first lost connection of a call.
-    :param back: called with the seconds of the outage when it is over.
+    :param should_retry: returns whether to retry after this error.
+    :param map_error: returns the exception to raise if a retry does not help, or the time is up.
+    :param on_lost: called with the error after each failed try, except the first lost connection of a call.
+    :param on_restored: called with the seconds of the outage when it is over.
     """
 
     def __init__(
         self,
-        waits: Callable[[Exception], bool],
-        refusal: Callable[[Exception], Exception],
-        away: Callable[[Exception], None],
-        back: Callable[[float], None],
+        should_retry: Callable[[Exception], bool],
+        map_error: Callable[[Exception], Exception],
+        on_lost: Callable[[Exception], None],
+        on_restored: Callable[[float], None],
     ) -> None:
-        self._waits = waits
-        self._refusal = refusal
-        self._away = away
-        self._back = back
+        self._should_retry = should_retry
+        self._map_error = map_error
+        self._on_lost = on_lost
+        self._on_restored = on_restored
         self._waiting = 0
         self._since: float | None = None
 
@@ -193,32 +204,32 @@ class Retrier:
         """
         now = asyncio.get_running_loop().time
         end = None if seconds is None else now() + seconds
-        wait, waited, cut = _WAIT_SECONDS[0], False, False
+        wait, waited, reconnected = _WAIT_SECONDS[0], False, False
         try:
             while True:
                 try:
                     result = await call_until(work(), end)
                     break
                 except REDIS_ERRORS as error:
-                    if not self._waits(error):
-                        raise self._refusal(error) from error
-                    if isinstance(error, refused.ConnectionError) and not cut:
-                        cut = True  # perhaps only a pooled connection was closed: retry at once, without a report
+                    if not self._should_retry(error):
+                        raise self._map_error(error) from error
+                    if isinstance(error, refused.ConnectionError) and not reconnected:
+                        reconnected = True  # perhaps only a pooled connection was closed: retry at once, unreported
                         continue
                     self._waiting += not waited
                     waited = True
                     self._since = self._since or now()
-                    self._away(error)
+                    self._on_lost(error)
                     if end is not None and now() + wait > end:
-                        raise self._refusal(error) from error
+                        raise self._map_error(error) from error
                 await asyncio.sleep(wait * random.uniform(0.5, 1.0))
                 wait = min(wait * 2, _WAIT_SECONDS[1])
         finally:
             self._waiting -= waited
         # One call may succeed while another still waits: a server that is out of memory can still be read.
         if self._since is not None and not self._waiting:
-            away, self._since = now() - self._since, None
-            self._back(away)
+            outage, self._since = now() - self._since, None
+            self._on_restored(outage)
         return result
 
 
@@ -234,7 +245,7 @@ async def call_until(work: Awaitable[T], end: float | None) -> T:
     except TimeoutError as error:
         if not limit.expired():
             raise
-        raise refused.TimeoutError("Timeout: it does not answer") from error
+        raise refused.TimeoutError("Timeout: the server does not answer") from error
 
 
 async def call_driver(work: Awaitable[T]) -> T:

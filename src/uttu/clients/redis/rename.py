@@ -1,11 +1,11 @@
 """Rename the keys that Weft left on a Redis server or cluster: see :mod:`uttu.former`.
 
-``weft:crawls`` goes last, so that Uttu refuses the server until everything else is renamed. A rename that was cut short
-goes on where it was: keys that have their new name already are not found any more.
+``weft:crawls`` is renamed last, so that Uttu refuses the server until everything else is renamed. An interrupted rename
+can be repeated: keys that have their new name already are skipped.
 
-Renaming is atomic where both names are in one slot of a cluster. Where they are not (the default names of buses and
-apps change their hash tag), the key is copied with DUMP and RESTORE, then removed. If that was cut short in between,
-both are there and equal, and the old one is removed.
+Renaming is atomic if both names are in one slot of a cluster. If not (the default names of buses and apps change their
+hash tag), the key is copied with DUMP and RESTORE, then removed. If that is interrupted in between, both keys exist and
+are equal, and the next run removes the old one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from uttu.clients.redis.connection import execute_at
 from uttu.clients.redis.errors import call_driver
 from uttu.errors import StoreError
 
-# A worker or subscriber that has not reported for so many seconds is gone.
+# A worker or subscriber without a heartbeat for this time counts as dead.
 _ALIVE_SECONDS: Final = 15.0
 _BATCH: Final = 500
 _RENAME: Final = """
@@ -48,7 +48,7 @@ _GROUPS: Final = re.compile(r"weft:bus:\{(?P<name>[^}]+)\}:groups")
 
 
 class RenamedKeys(msgspec.Struct, frozen=True, kw_only=True):
-    """What was renamed on a server: by the names of crawls, apps and buses, and how many keys in all."""
+    """The names of the renamed crawls, apps and buses, and the number of renamed keys."""
 
     crawls: tuple[str, ...] = ()
     apps: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class RenamedKeys(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def has_former_keys(client: RedisClient, old: str, new: str) -> bool:
-    """Whether the key ``old`` is there, and ``new`` is not. A user who may not ask has no such key."""
+    """Return whether the key ``old`` exists, and ``new`` does not; False if the user may not read them."""
     try:
         if await call_driver(execute_at(client, new, "EXISTS", new)):
             return False
@@ -69,7 +69,7 @@ async def has_former_keys(client: RedisClient, old: str, new: str) -> bool:
 async def rename_keys(client: RedisClient) -> RenamedKeys:
     """Rename all keys of Weft.
 
-    :raises StoreError: a process of Weft still uses them, or there is another key of the new name.
+    :raises StoreError: a process of Weft still uses them, or a key with the new name exists.
     :raises Exception: one of ``REDIS_ERRORS``.
     """
     members = await execute_at(client, former.CRAWLS_KEY, "SMEMBERS", former.CRAWLS_KEY)
@@ -78,14 +78,14 @@ async def rename_keys(client: RedisClient) -> RenamedKeys:
     async for keys in _scan(client):
         for key in keys:
             await _check_idle(client, key)
-            if found := _ENTRIES.fullmatch(key):
-                apps.add(found["name"])
-            elif found := _GROUPS.fullmatch(key):
-                buses.add(found["name"])
+            if match := _ENTRIES.fullmatch(key):
+                apps.add(match["name"])
+            elif match := _GROUPS.fullmatch(key):
+                buses.add(match["name"])
     for crawl in crawls:
         old, new = f"weft:{{{crawl}}}", f"uttu:{{{crawl}}}"
         if await execute_at(client, old, "EXISTS", old) and await execute_at(client, new, "EXISTS", new):
-            raise StoreError(f"crawl {crawl!r} is there under both names: {old} and {new}. Remove one of them first")
+            raise StoreError(f"The crawl {crawl!r} exists under two names, {old} and {new}. Remove one of them first")
     renamed = 0
     async for keys in _scan(client):
         renamed += await _rename(client, keys)
@@ -96,7 +96,7 @@ async def rename_keys(client: RedisClient) -> RenamedKeys:
 
 
 async def _scan(client: RedisClient) -> AsyncIterator[list[str]]:
-    """The keys of Weft but ``weft:crawls``, of all nodes, in batches."""
+    """Yield the keys of Weft on all nodes, except ``weft:crawls``, in batches."""
     batch = []
     async for raw in client.scan_iter(match=former.KEY_PATTERN, count=_BATCH):
         key = raw.decode(errors="surrogateescape")
@@ -110,31 +110,31 @@ async def _scan(client: RedisClient) -> AsyncIterator[list[str]]:
 
 
 async def _check_idle(client: RedisClient, key: str) -> None:
-    """:raises StoreError: by this key, a process of Weft is alive."""
-    if found := _SUPERVISOR.fullmatch(key):
-        raise StoreError(f"crawl {found['name']!r} is running on Weft: stop it first, and wait 15 seconds")
-    if found := _LEADER.fullmatch(key):
-        raise StoreError(f"a beat of Weft sends the schedules of app {found['name']!r}: stop it first")
-    if found := _LISTENING.fullmatch(key):
-        raise StoreError(f"bus {found['name']!r} has subscribers on Weft: stop them first, and wait 15 seconds")
-    if found := _WORKERS.fullmatch(key):
+    """:raises StoreError: this key shows that a process of Weft is alive."""
+    if match := _SUPERVISOR.fullmatch(key):
+        raise StoreError(f"The crawl {match['name']!r} is running on Weft. Stop it first, and wait 15 seconds")
+    if match := _LEADER.fullmatch(key):
+        raise StoreError(f"A beat of Weft sends the schedules of app {match['name']!r}. Stop it first")
+    if match := _LISTENING.fullmatch(key):
+        raise StoreError(f"The bus {match['name']!r} has subscribers on Weft. Stop them first, and wait 15 seconds")
+    if match := _WORKERS.fullmatch(key):
         reports = await execute_at(client, key, "HVALS", _encode(key))
         latest = max((float(each.partition(b" ")[0]) for each in reports), default=0.0)
         if await _now(client, key) - latest < _ALIVE_SECONDS:
-            raise StoreError(f"crawl {found['name']!r} has workers on Weft: stop them first, and wait 15 seconds")
-    if found := _BEATS.fullmatch(key):
+            raise StoreError(f"The crawl {match['name']!r} has workers on Weft. Stop them first, and wait 15 seconds")
+    if match := _BEATS.fullmatch(key):
         beats = await execute_at(client, key, "ZRANGE", _encode(key), "-1", "-1", "WITHSCORES")
         if beats and await _now(client, key) - float(_last(beats)) / 1000 < _ALIVE_SECONDS:
-            raise StoreError(f"bus {found['name']!r} has subscribers on Weft: stop them first, and wait 15 seconds")
+            raise StoreError(f"The bus {match['name']!r} has subscribers on Weft. Stop them first, and wait 15 seconds")
 
 
 def _last(answer: list[Any]) -> Any:
-    """The last score, whether or not the driver has made pairs of the answer."""
+    """Return the last score; some versions of the driver return pairs."""
     return answer[-1][-1] if isinstance(answer[-1], tuple | list) else answer[-1]
 
 
 async def _now(client: RedisClient, key: str) -> float:
-    """Unix time of the node of a key."""
+    """Return the Unix time of the node that holds a key."""
     script = "local now = redis.call('TIME') return now[1] .. '.' .. string.format('%06d', now[2])"
     return float(await execute_at(client, key, "EVAL", script, 1, _encode(key)))
 
@@ -143,15 +143,17 @@ async def _rename(client: RedisClient, keys: Iterable[str]) -> int:
     renamed = 0
     pairs = [(key, new) for key in keys if (new := former.rename_key(key))]
     for _, group in itertools.groupby(sorted(pairs, key=_slot_of), key=_slot_of):
-        found = list(group)
-        if isinstance(client, aiocluster.RedisCluster) and _tag_of(found[0][0]) != _tag_of(found[0][1]):
-            for old, new in found:
+        same_slot = list(group)
+        if isinstance(client, aiocluster.RedisCluster) and _tag_of(same_slot[0][0]) != _tag_of(same_slot[0][1]):
+            for old, new in same_slot:
                 renamed += await _copy(client, old, new)
             continue
-        words = [_encode(key) for pair in found for key in pair]
-        count, taken = await execute_at(client, found[0][0], "EVAL", _RENAME, len(words), *words)
-        if taken:
-            raise StoreError(f"{taken.decode(errors='replace')} is there already: remove it, or {found[0][0]}, first")
+        arguments = [_encode(key) for pair in same_slot for key in pair]
+        count, existing = await execute_at(client, same_slot[0][0], "EVAL", _RENAME, len(arguments), *arguments)
+        if existing:
+            raise StoreError(
+                f"The key {existing.decode(errors='replace')} exists. Remove it, or {same_slot[0][0]}, first"
+            )
         renamed += int(count)
     return renamed
 
@@ -168,7 +170,7 @@ async def _copy(client: RedisClient, old: str, new: str) -> int:
         if "BUSYKEY" not in str(error):
             raise
         if await execute_at(client, new, "DUMP", _encode(new)) != data:
-            raise StoreError(f"{new} is there already: remove it, or {old}, first") from error
+            raise StoreError(f"The key {new} exists. Remove it, or {old}, first") from error
     return int(await execute_at(client, old, "UNLINK", _encode(old)))
 
 
@@ -181,5 +183,5 @@ def _tag_of(key: str) -> str:
 
 
 def _encode(key: str) -> bytes:
-    """Names of lanes may be any bytes."""
+    """Encode a key; the names of lanes in it may be any bytes."""
     return key.encode(errors="surrogateescape")

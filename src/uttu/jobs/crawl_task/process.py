@@ -24,7 +24,7 @@ from uttu.engine.worker_processes import Pulse
 from uttu.jobs.crawl_task.protocol import HAND_ON_LINE, STOP_LINE, SliceEvent, SliceRequest
 
 # -P: modules in the current folder must not shadow Python's or ours.
-COMMAND: Final = (sys.executable, "-P", "-m", "uttu.jobs.crawl_task.child")
+COMMAND: Final = (sys.executable, "-P", "-m", "uttu.jobs.crawl_task.runner")
 _POLL_SECONDS: Final = 2.0
 _CHUNK_BYTES: Final = 1 << 16
 _log = logging.getLogger("uttu.jobs")
@@ -46,14 +46,14 @@ class SliceDied(Exception):
 
 
 def run_process(
-    order: SliceRequest,
+    request: SliceRequest,
     folder: Path,
-    hear: Callable[[SliceEvent], None],
+    on_event: Callable[[SliceEvent], None],
     is_revoked: Callable[[], bool],
     *,
     wary: bool = False,
 ) -> SliceEvent:
-    """Run a slice to its end; return its last event. Other events go to ``hear``.
+    """Run a slice to its end; return its last event. Other events go to ``on_event``.
 
     The process outlives this one only to finish requests in flight. A soft time limit makes it hand on.
 
@@ -64,35 +64,39 @@ def run_process(
     if wary:
         box.set_wary()
     try:
-        return _run(order, folder, box, hear, is_revoked)
+        return _run(request, folder, box, on_event, is_revoked)
     finally:
         box.close()
 
 
 def _run(
-    order: SliceRequest, folder: Path, box: Blackbox, hear: Callable[[SliceEvent], None], is_revoked: Callable[[], bool]
+    request: SliceRequest,
+    folder: Path,
+    box: Blackbox,
+    on_event: Callable[[SliceEvent], None],
+    is_revoked: Callable[[], bool],
 ) -> SliceEvent:
-    process = start_process(order, folder, box)
+    process = start_process(request, folder, box)
     assert process.stdin
     pulse = Pulse(box, process.pid, _POLL_SECONDS)
     try:
-        with contextlib.closing(_read_events(process, pulse, is_revoked)) as words:
-            for word in words:
-                if word.end is not None:
+        with contextlib.closing(_read_events(process, pulse, is_revoked)) as events:
+            for event in events:
+                if event.end is not None:
                     process.wait()
-                    _log.info("Process %d of %s has ended: %s", process.pid, order.file, word.end.value)
-                    return word
-                hear(word)
+                    _log.info("Process %d of %s has ended: %s", process.pid, request.file, event.end.value)
+                    return event
+                on_event(event)
         raise SliceDied(process.wait(), box.handled, pulse.stuck)
     finally:
-        # If the process still runs, closing the pipe says that the task is gone.
+        # If the process still runs, it learns from the closed pipe that the task is gone.
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
         if process.stdout:
             process.stdout.close()
 
 
-def start_process(order: SliceRequest, folder: Path, box: Blackbox) -> subprocess.Popen[bytes]:
+def start_process(request: SliceRequest, folder: Path, box: Blackbox) -> subprocess.Popen[bytes]:
     """Start the process and send its request. It records the page of the running handler in ``box``."""
     process = subprocess.Popen(
         COMMAND,
@@ -104,8 +108,8 @@ def start_process(order: SliceRequest, folder: Path, box: Blackbox) -> subproces
         env=os.environ | {VARIABLE: str(box.file)},
         pass_fds=(box.file,),
     )
-    _log.info("Process %d runs slice %d of %s", process.pid, order.number, order.file)
-    _write_line(process, msgspec.json.encode(order).decode())
+    _log.info("Process %d runs slice %d of %s", process.pid, request.number, request.file)
+    _write_line(process, msgspec.json.encode(request).decode())
     return process
 
 
@@ -115,8 +119,8 @@ def _read_events(
     assert process.stdout
     decode = msgspec.json.Decoder(SliceEvent).decode
     rest = b""
-    called_off = False
-    looked = time.monotonic()
+    was_revoked = False
+    asked = time.monotonic()
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while True:
@@ -127,10 +131,10 @@ def _read_events(
                 pulse.look()
                 if process.poll() is None:
                     pulse.urge()
-                if not called_off and time.monotonic() - looked > _POLL_SECONDS:
-                    looked = time.monotonic()
-                    called_off = is_revoked()
-                    if called_off:
+                if not was_revoked and time.monotonic() - asked > _POLL_SECONDS:
+                    asked = time.monotonic()
+                    was_revoked = is_revoked()
+                    if was_revoked:
                         _write_line(process, STOP_LINE)
             except SoftTimeLimitExceeded:
                 _write_line(process, HAND_ON_LINE)

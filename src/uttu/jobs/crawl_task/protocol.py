@@ -1,8 +1,19 @@
-"""The messages between a task and the process of its slice, each one line of JSON.
+"""The messages between a task and the process of its slice, and the decision which of several copies works.
 
-The task begins with a :class:`SliceRequest`. Later it may send ``STOP_LINE`` (the job was revoked) or ``HAND_ON_LINE``
-(the time is up). When the task dies, even by kill -9, the pipe closes. The process sends :class:`SliceEvent` lines; the
-last one has an ``end``.
+Messages are lines of JSON. The task begins with a :class:`SliceRequest`. Later it may send ``STOP_LINE`` (the job was
+revoked) or ``HAND_ON_LINE`` (the time is up). When the task dies, even by kill -9, the pipe closes. The process sends
+:class:`SliceEvent` lines; the last one has an ``end``.
+
+A broker delivers a message again if it cannot know that it was processed. So any slice may come twice, and the copy may
+come while the first one runs, or days later. :func:`decide_action` keeps copies and late slices from doing work twice.
+The ledger of the crawl has a mark for each job that takes part: the number of its last slice, and when that slice
+ended.
+
+- A slice with a lower number than the mark is stale: a later one has begun, so it is dropped.
+- A slice with the same number continues the work, or takes part if another process leads. If the mark says that the
+  slice has just ended, its process is about to send the next slice or the result, so the copy waits. If nothing comes
+  within ``patience``, because that process was killed at this moment, the copy continues in its place.
+- A slice of a job without a mark is the first, and begins the crawl as the command would.
 """
 
 from __future__ import annotations
@@ -47,7 +58,7 @@ class SliceRequest(msgspec.Struct, frozen=True, kw_only=True):
     resume: bool = False
     took_down: tuple[CrashedPage, ...] = ()
 
-    def plan(self, *, first: bool) -> CrawlSpec:
+    def to_spec(self, *, first: bool) -> CrawlSpec:
         """Build the spec of the crawl. ``fresh`` and ``resume`` apply only to the ``first`` slice."""
         return CrawlSpec(
             file=Path(self.file),
@@ -89,13 +100,15 @@ class SliceEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""
 
     @classmethod
-    def of_error(cls, error: Exception) -> SliceEvent:
+    def from_error(cls, error: Exception) -> SliceEvent:
         """Return the last event of a process that failed with this error."""
-        known = isinstance(error, UttuError)
-        message = str(error) if known else f"{type(error).__name__}: {error}"
-        return cls(end=SliceEnd.FAILED, error=type(error).__name__ if known else UttuError.__name__, message=message)
+        is_expected = isinstance(error, UttuError)
+        message = str(error) if is_expected else f"{type(error).__name__}: {error}"
+        return cls(
+            end=SliceEnd.FAILED, error=type(error).__name__ if is_expected else UttuError.__name__, message=message
+        )
 
-    def exception(self) -> UttuError:
+    def to_exception(self) -> UttuError:
         """Return the error as an exception, in the process that reads the event."""
-        kind = getattr(errors, self.error, UttuError)
-        return kind(self.message) if issubclass(kind, UttuError) else UttuError(self.message)
+        error_class = getattr(errors, self.error, UttuError)
+        return error_class(self.message) if issubclass(error_class, UttuError) else UttuError(self.message)

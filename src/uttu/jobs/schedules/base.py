@@ -83,7 +83,7 @@ class ScheduleStore(Protocol):
         the leader's.
         """
 
-    def fires(self) -> list[ScheduledRun]:
+    def runs(self) -> list[ScheduledRun]:
         """Return the runs that were added and not deleted, the earliest first."""
 
     def lead(self, owner: str, seconds: float) -> int | None:
@@ -99,22 +99,22 @@ class ScheduleStore(Protocol):
 class RunMarks(Protocol):
     """The marks that workers set on runs."""
 
-    def begin(self, fire: str, owner: str, seconds: float, alone: str = "") -> BeginResult:
+    def begin(self, run_id: str, owner: str, seconds: float, alone: str = "") -> BeginResult:
         """Start a run and hold its mark for ``seconds``.
 
         :param alone: the name of a schedule whose runs must not overlap; empty if they may.
         """
 
-    def extend(self, fire: str, owner: str, seconds: float, alone: str = "") -> bool:
+    def extend(self, run_id: str, owner: str, seconds: float, alone: str = "") -> bool:
         """Hold the mark for ``seconds`` from now; False if another owner has it."""
 
-    def end(self, fire: str, owner: str, keep_seconds: float, alone: str = "", *, again: bool = False) -> None:
+    def end(self, run_id: str, owner: str, keep_seconds: float, alone: str = "", *, again: bool = False) -> None:
         """Mark a run as ended, or with ``again`` as waiting to be started again. The mark is kept for ``keep_seconds``.
 
         With an empty ``owner``, the run ends before any worker started it.
         """
 
-    def marks(self, fires: Sequence[str]) -> list[RunState]:
+    def marks(self, run_ids: Sequence[str]) -> list[RunState]:
         """Return the state of each run."""
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ from celery import beat
 from celery.result import denied_join_result
 from kombu.exceptions import OperationalError
 
-from uttu.clients.errors import is_raised_in, summarize_error
+from uttu.clients import is_raised_in, summarize_error
 from uttu.errors import ConfigError, StoreError, UttuError
 from uttu.jobs.schedules.base import RunState, ScheduleBackend
 from uttu.jobs.schedules.catalog import find_unknown_tasks, lazy_arguments, open_app_store, read_fixed_schedules
@@ -47,11 +47,11 @@ _RETRY: Final = {"max_retries": 1, "interval_start": 0, "interval_step": 0.2, "i
 
 
 class BrokerAway(UttuError):
-    """The broker cannot be reached for now."""
+    """The broker is unavailable at the moment."""
 
 
-def send(app: Any, entry: Schedule, fire: ScheduledRun | None = None) -> str:
-    """Send the task of a schedule; return the task's id. Without ``fire`` it is sent by hand, outside of the schedule.
+def send(app: Any, entry: Schedule, run: ScheduledRun | None = None) -> str:
+    """Send the task of a schedule; return the task's id. Without ``run`` it is sent by hand, outside of the schedule.
 
     :raises BrokerAway: the broker cannot be reached. The task may still have been sent.
     :raises Exception: it can never be sent: arguments that cannot be serialised, a missing queue.
@@ -59,9 +59,9 @@ def send(app: Any, entry: Schedule, fire: ScheduledRun | None = None) -> str:
     args, kwargs = lazy_arguments(app, entry.name) or (entry.args, entry.kwargs)
     options: dict[str, Any] = {**entry.options, "retry": True, "retry_policy": _RETRY}
     options["headers"] = {**options.get("headers", {}), "celery_beat_task": True}
-    if fire is not None:
-        options["task_id"] = fire.id
-        options["headers"].update(build_header(entry, fire))
+    if run is not None:
+        options["task_id"] = run.id
+        options["headers"].update(build_header(entry, run))
     task = app.tasks.get(entry.task)
     try:
         # Celery would subscribe to the result, which is not needed here, and fail if it cannot.
@@ -71,11 +71,11 @@ def send(app: Any, entry: Schedule, fire: ScheduledRun | None = None) -> str:
                 return str(task.apply_async(args, kwargs, **options).id)
             return str(app.send_task(entry.task, args, kwargs, **options).id)
     except (OperationalError, OSError) as error:
-        raise BrokerAway(f"the broker can't be reached: {error}") from error
+        raise BrokerAway(f"Cannot reach the broker: {error}") from error
     except Exception as error:
         if not _is_transient(error):
             raise
-        raise BrokerAway(f"the broker can't be reached: {summarize_error(error)}") from error
+        raise BrokerAway(f"Cannot reach the broker: {summarize_error(error)}") from error
 
 
 def _is_transient(error: Exception) -> bool:
@@ -108,7 +108,7 @@ class Scheduler(beat.Scheduler):
         self._store: ScheduleBackend | None = None
         self._owner = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self._leader: Leader | None = None
-        self._trouble = ""
+        self._last_error = ""
         super().__init__(app, *args, lazy=lazy, **options)
         self.max_interval = _CYCLE_SECONDS
 
@@ -130,31 +130,31 @@ class Scheduler(beat.Scheduler):
     def tick(self, *_: Any, **__: Any) -> float:
         """Run one cycle; return the seconds to sleep."""
         try:
-            waits = self._turn()
+            seconds = self._run_cycle()
         except _Deposed:
             return 0.0
         except (StoreError, BrokerAway) as error:
-            if self._trouble != str(error):
-                _log.error("schedules wait: %s", error)
-            self._trouble = str(error)
+            if self._last_error != str(error):
+                _log.error("Schedules wait: %s", error)
+            self._last_error = str(error)
             return _CYCLE_SECONDS
-        if self._trouble:
-            _log.info("schedules go on")
-            self._trouble = ""
-        return waits
+        if self._last_error:
+            _log.info("Schedules continue")
+            self._last_error = ""
+        return seconds
 
-    def _turn(self) -> float:
+    def _run_cycle(self) -> float:
         token = self.store.lead(self._owner, LEASE_SECONDS)
         if token is None:
             if self._leader is not None:
-                _log.warning("another beat leads now")
+                _log.warning("Another beat leads now")
             self._leader = None
             return _FOLLOWER_SECONDS
         if self._leader is None or self._leader.token != token:
-            _log.info("this beat leads, with token %d; schedules are in %s", token, self.store.place)
+            _log.info("This beat leads with token %d. The schedules are in %s", token, self.store.place)
             self._leader = Leader(self.app, self.store, self._owner, token)
             self._leader.install()
-        return self._leader.turn()
+        return self._leader.run_cycle()
 
     def close(self) -> None:
         """Resign, so that another beat leads at once."""
@@ -201,113 +201,118 @@ class Leader:
 
     def install(self) -> None:
         """Install the schedules of code and ``uttu.toml`` in the store, and remove those that no longer exist."""
-        fixed, wrong = read_fixed_schedules(self._app)
-        for text in wrong:
-            _log.error("left out: %s", text)
+        fixed, errors = read_fixed_schedules(self._app)
+        for text in errors:
+            _log.error("Left out: %s", text)
         for text in find_unknown_tasks(self._app, fixed):
             _log.warning("%s", text)
-        there = {kept.entry.name: kept for kept in self._store.entries()}
+        existing = {stored.entry.name: stored for stored in self._store.entries()}
         for entry in fixed:
-            kept = there.get(entry.name)
-            if kept is not None and kept.entry.source == "command":
+            stored = existing.get(entry.name)
+            if stored is not None and stored.entry.source == "command":
                 _log.warning(
-                    "schedule %r of %s is left out: uttu schedule add made one of that name", entry.name, entry.source
+                    "Left out schedule %r of %s: uttu schedule add made one with this name",
+                    entry.name,
+                    entry.source,
                 )
-            elif kept is None:
+            elif stored is None:
                 self._store.put(entry, create_state(entry, self._now()))
-            elif kept.entry != entry:
-                self._store.put(entry, replace_state(kept, entry, self._now()), replace=True)
+            elif stored.entry != entry:
+                self._store.put(entry, replace_state(stored, entry, self._now()), replace=True)
         self._fixed = frozenset(entry.name for entry in fixed)
-        for kept in there.values():
-            if kept.entry.source != "command" and kept.entry.name not in self._fixed and not wrong:
-                self._store.remove(kept.entry.name)
+        for stored in existing.values():
+            if stored.entry.source != "command" and stored.entry.name not in self._fixed and not errors:
+                self._store.remove(stored.entry.name)
 
-    def turn(self) -> float:
+    def run_cycle(self) -> float:
         """Send what is due; return the seconds until more may be due.
 
         :raises StoreError: the store is away.
         :raises BrokerAway: the broker is away; runs stay in the store.
         """
-        kept = {each.entry.name: each for each in self._store.entries()}
-        if not self._fixed <= kept.keys():
-            _log.warning("the store has lost schedules; those of code and uttu.toml are brought there again")
+        schedules = {each.entry.name: each for each in self._store.entries()}
+        if not self._fixed <= schedules.keys():
+            _log.warning("The store has lost schedules. Installing those of code and uttu.toml again")
             self.install()
-            kept = {each.entry.name: each for each in self._store.entries()}
-        waiting = self._store.fires()
-        for left in waiting:
-            self._try(kept, left)
-        held = {left.entry for left in self._store.fires()} if waiting else set()
-        for name, each in list(kept.items()):
-            if not each.state.paused:
-                for taken in self._take(kept, name, behind=name in held):
-                    self._try(kept, taken)
-        nexts = [each.state.next for each in kept.values() if not each.state.paused]
-        until = (min(nexts) - self._now()).total_seconds() if nexts else _CYCLE_SECONDS
-        return max(0.0, min(until, _CYCLE_SECONDS))
+            schedules = {each.entry.name: each for each in self._store.entries()}
+        unsent = self._store.runs()
+        for run in unsent:
+            self._send_run(schedules, run)
+        behind = {run.entry for run in self._store.runs()} if unsent else set()
+        for name, stored in list(schedules.items()):
+            if not stored.state.paused:
+                for run in self._take_due(schedules, name, is_behind=name in behind):
+                    self._send_run(schedules, run)
+        next_times = [stored.state.next for stored in schedules.values() if not stored.state.paused]
+        seconds = (min(next_times) - self._now()).total_seconds() if next_times else _CYCLE_SECONDS
+        return max(0.0, min(seconds, _CYCLE_SECONDS))
 
-    def _take(self, kept: dict[str, StoredSchedule], name: str, *, behind: bool) -> tuple[ScheduledRun, ...]:
+    def _take_due(
+        self, schedules: dict[str, StoredSchedule], name: str, *, is_behind: bool
+    ) -> tuple[ScheduledRun, ...]:
         """Move a due schedule on and store its runs; return them."""
-        entry, state = kept[name].entry, kept[name].state
+        entry, state = schedules[name].entry, schedules[name].state
         now = self._now()
         try:
-            planned = find_due_times(entry, state.next, now)
+            due_times = find_due_times(entry, state.next, now)
         except ConfigError as error:
-            self._change(kept, name, msgspec.structs.replace(state, paused=True, note=str(error)))
+            self._change(schedules, name, msgspec.structs.replace(state, paused=True, note=str(error)))
             return ()
-        if planned is None:
+        if due_times is None:
             return ()
-        due = planned.due
-        changes: dict[str, Any] = {"next": planned.next}
-        if planned.missed:
-            _log.warning("schedule %s was due before %s, longer ago than its grace: left out", name, now)
+        due = due_times.due
+        changes: dict[str, Any] = {"next": due_times.next}
+        if due_times.missed:
+            _log.warning("Left out schedule %s: it was due before %s, longer ago than its grace", name, now)
             changes["missed"] = state.missed + 1
         if due and entry.overlap == "skip":
             due = due[-1:]
-            if behind or self._is_busy(entry, state, now):
-                _log.info("schedule %s is left out: the run before is not over", name)
+            if is_behind or self._is_busy(entry, state, now):
+                _log.info("Left out schedule %s: its last run has not ended", name)
                 changes["skipped"] = state.skipped + 1
                 due = ()
-        fires = tuple(create_run(self._name, name, each) for each in due)
-        return fires if self._change(kept, name, msgspec.structs.replace(state, **changes), add=fires) else ()
+        runs = tuple(create_run(self._name, name, each) for each in due)
+        return runs if self._change(schedules, name, msgspec.structs.replace(state, **changes), add=runs) else ()
 
-    def _try(self, kept: dict[str, StoredSchedule], each: ScheduledRun) -> None:
+    def _send_run(self, schedules: dict[str, StoredSchedule], run: ScheduledRun) -> None:
         """Send a stored run unless it has to wait."""
-        if each.entry not in kept:
+        if run.entry not in schedules:
             return
-        entry, state = kept[each.entry].entry, kept[each.entry].state
+        entry, state = schedules[run.entry].entry, schedules[run.entry].state
         now = self._now()
         if state.paused:
             return
-        if is_misfire(entry, each.due, now):
-            _log.warning("schedule %s, due %s, could not be sent in time: left out", entry.name, each.due)
-            self._change(kept, entry.name, msgspec.structs.replace(state, missed=state.missed + 1), drop=(each,))
+        if is_misfire(entry, run.due, now):
+            _log.warning("Left out schedule %s, due %s: it could not be sent in time", entry.name, run.due)
+            self._change(schedules, entry.name, msgspec.structs.replace(state, missed=state.missed + 1), drop=(run,))
             return
-        if entry.overlap == "queue" and state.open != each.id and self._is_busy(entry, state, now):
+        if entry.overlap == "queue" and state.open != run.id and self._is_busy(entry, state, now):
             return
         self._renew()
         changes: dict[str, Any] = {"note": ""}
         try:
-            send(self._app, entry, each)
+            send(self._app, entry, run)
         except BrokerAway:
             raise
         except Exception as error:
             # A retry would fail too, and other runs wait.
-            _log.exception("schedule %s can't be sent", entry.name)
+            _log.exception("Cannot send schedule %s", entry.name)
             changes["note"] = f"{type(error).__name__}: {error}"
         else:
-            _log.info("schedule %s, due %s: sent %s (%s)", entry.name, each.due, entry.task, each.id)
-            changes |= {"last": each.due, "sent": state.sent + 1, "open": each.id, "opened": now}
-        self._strike_off(kept, each, changes)
+            _log.info("Schedule %s, due %s: sent %s (%s)", entry.name, run.due, entry.task, run.id)
+            changes |= {"last": run.due, "sent": state.sent + 1, "open": run.id, "opened": now}
+        self._delete_run(schedules, run, changes)
 
-    def _strike_off(self, kept: dict[str, StoredSchedule], each: ScheduledRun, changes: dict[str, Any]) -> None:
+    def _delete_run(self, schedules: dict[str, StoredSchedule], run: ScheduledRun, changes: dict[str, Any]) -> None:
         """Delete a sent run. Retries, so that it succeeds even if the schedule was just paused or changed."""
         for _ in range(_ATTEMPTS):
-            if self._change(kept, each.entry, msgspec.structs.replace(kept[each.entry].state, **changes), drop=(each,)):
+            after = msgspec.structs.replace(schedules[run.entry].state, **changes)
+            if self._change(schedules, run.entry, after, drop=(run,)):
                 return
-            found = [there for there in self._store.entries() if there.entry.name == each.entry]
-            if not found:
+            stored = [each for each in self._store.entries() if each.entry.name == run.entry]
+            if not stored:
                 return
-            kept[each.entry] = found[0]
+            schedules[run.entry] = stored[0]
 
     def _renew(self) -> None:
         """Renew the lease: a cycle that sends many runs may take longer than the lease."""
@@ -329,14 +334,14 @@ class Leader:
 
     def _change(
         self,
-        kept: dict[str, StoredSchedule],
+        schedules: dict[str, StoredSchedule],
         name: str,
         after: ScheduleState,
         add: tuple[ScheduledRun, ...] = (),
         drop: tuple[ScheduledRun, ...] = (),
     ) -> bool:
         """Change a state. False if another beat leads or the schedule has changed: the next cycle reads it again."""
-        done = self._store.change(name, kept[name].state, after, token=self.token, add=add, drop=drop)
+        done = self._store.change(name, schedules[name].state, after, token=self.token, add=add, drop=drop)
         if done:
-            kept[name] = StoredSchedule(kept[name].entry, after)
+            schedules[name] = StoredSchedule(schedules[name].entry, after)
         return done

@@ -51,11 +51,11 @@ def open_schedule_store(url: str, name: str, folder: Path = Path()) -> ScheduleB
             from uttu.jobs.schedules.sqlite import SqliteScheduleStore
 
             return SqliteScheduleStore(folder / Path(os.path.expanduser(rest.removeprefix("//"))))
-        case word if word in _REDIS:
+        case kind if kind in _REDIS:
             from uttu.jobs.schedules.redis import RedisScheduleStore
 
             return RedisScheduleStore(url, name)
-    raise ConfigError(f"schedules can't be kept at {mask_password(url)!r}; write redis://HOST:PORT/DB or sqlite:FILE")
+    raise ConfigError(f"Cannot store schedules at {mask_password(url)!r}. Write redis://HOST:PORT/DB or sqlite:FILE")
 
 
 def open_app_store(app: Any) -> ScheduleBackend:
@@ -68,9 +68,8 @@ def open_app_store(app: Any) -> ScheduleBackend:
     if not url:
         broker = str(app.conf.broker_url).partition(";")[0]
         url = broker if broker.partition("://")[0] in _REDIS else _FILE
-        if hold := getattr(app, "_hold", None):
-            # The embedded server may not run yet.
-            hold()
+        if start_embedded := getattr(app, "start_embedded", None):
+            start_embedded()
     return open_schedule_store(
         url, settings.name if settings is not None else app.main or "uttu", getattr(app, "folder", Path())
     )
@@ -83,8 +82,8 @@ def read_fixed_schedules(app: Any) -> tuple[list[Schedule], list[str]]:
     # Modules with periodic tasks may not be imported yet.
     app.loader.import_default_modules()
     app.finalize(auto=True)
-    found = {entry.name: entry for entry in getattr(app, "entries", ())}
-    wrong: list[str] = []
+    schedules = {entry.name: entry for entry in getattr(app, "entries", ())}
+    errors: list[str] = []
     sources: list[tuple[Mapping[str, Any], ScheduleSource]] = [
         (app.conf.beat_schedule or {}, "code"),
         (settings.schedule if settings is not None else {}, "uttu.toml"),
@@ -92,25 +91,25 @@ def read_fixed_schedules(app: Any) -> tuple[list[Schedule], list[str]]:
     for tables, source in sources:
         for name, table in tables.items():
             try:
-                found[name] = (
+                schedules[name] = (
                     table if isinstance(table, Schedule) else parse_schedule(name, _to_plain(table), source, timezone)
                 )
             except ConfigError as error:
-                wrong.append(str(error))
-    return list(found.values()), wrong
+                errors.append(str(error))
+    return list(schedules.values()), errors
 
 
 def find_unknown_tasks(app: Any, entries: Iterable[Schedule]) -> list[str]:
     """Return warnings about schedules whose task this app does not have. Workers may have it."""
-    found = []
+    warnings = []
     for entry in entries:
         if entry.task not in app.tasks:
             close = difflib.get_close_matches(entry.task, list(app.tasks), n=1)
-            what = f"did you mean {close[0]!r}? " if close else ""
-            found.append(
-                f"schedule {entry.name!r}: there is no task {entry.task!r} here; {what}It fails unless workers know it"
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            warnings.append(
+                f"Schedule {entry.name!r}: This app has no task {entry.task!r}. It fails unless workers have it.{hint}"
             )
-    return found
+    return warnings
 
 
 def lazy_arguments(app: Any, name: str) -> tuple[Any, Any] | None:
@@ -146,13 +145,13 @@ class ScheduleCatalog:
     def __init__(self, app: Any, store: ScheduleBackend) -> None:
         self.app = app
         self.store = store
-        kept = {each.entry.name: each for each in store.entries()}
-        self.installed = frozenset(kept)
+        schedules = {each.entry.name: each for each in store.entries()}
+        self.installed = frozenset(schedules)
         fixed, self.wrong = read_fixed_schedules(app)
         for entry in fixed:
-            if entry.name not in kept:
-                kept[entry.name] = StoredSchedule(entry, create_state(entry, utc_now()))
-        self.all = dict(sorted(kept.items()))
+            if entry.name not in schedules:
+                schedules[entry.name] = StoredSchedule(entry, create_state(entry, utc_now()))
+        self.all = dict(sorted(schedules.items()))
 
     def find(self, name: str) -> StoredSchedule:
         """Return a schedule.
@@ -162,27 +161,27 @@ class ScheduleCatalog:
         if name in self.all:
             return self.all[name]
         close = difflib.get_close_matches(name, self.all, n=1)
-        what = f"did you mean {close[0]!r}?" if close else "see uttu schedule ls"
-        raise ConfigError(f"there is no schedule {name!r}; {what}")
+        hint = f"Did you mean {close[0]!r}?" if close else "List all with uttu schedule ls"
+        raise ConfigError(f"There is no schedule {name!r}. {hint}")
 
-    def change(self, name: str, changed: Callable[[StoredSchedule], ScheduleState]) -> ScheduleState:
+    def change(self, name: str, change: Callable[[StoredSchedule], ScheduleState]) -> ScheduleState:
         """Change the state of a schedule. Retries if a beat changes it at the same time.
 
         :raises ConfigError: no schedule has this name.
         :raises StoreError: it still conflicts after ``_CHANGE_ATTEMPTS`` tries.
         """
-        kept = self.find(name)
-        if name not in self.installed and self.store.put(kept.entry, changed(kept)):
-            return changed(kept)
+        stored = self.find(name)
+        if name not in self.installed and self.store.put(stored.entry, change(stored)):
+            return change(stored)
         for _ in range(_CHANGE_ATTEMPTS):
-            there = {each.entry.name: each for each in self.store.entries()}
-            if name not in there:
-                raise ConfigError(f"schedule {name!r} was removed just now")
-            found = StoredSchedule(there[name].entry, there[name].state)
-            after = changed(found)
-            if self.store.change(name, found.state, after):
+            schedules = {each.entry.name: each for each in self.store.entries()}
+            if name not in schedules:
+                raise ConfigError(f"The schedule {name!r} was just removed")
+            stored = schedules[name]
+            after = change(stored)
+            if self.store.change(name, stored.state, after):
                 return after
-        raise StoreError(f"schedule {name!r} is changed all the time by others: try again")
+        raise StoreError(f"Cannot change the schedule {name!r}: other processes change it at the same time. Try again")
 
     def add(
         self,
@@ -343,21 +342,21 @@ class ScheduleStatus(StrEnum):
     WAITING = "waiting"
 
 
-def list_rows(book: ScheduleCatalog) -> list[dict[str, Any]]:
+def list_rows(catalog: ScheduleCatalog) -> list[dict[str, Any]]:
     """Return all schedules as rows for ``--json``."""
-    kept = list(book.all.values())
-    sent = [each for each in kept if each.state.open]
+    schedules = list(catalog.all.values())
+    sent = [each for each in schedules if each.state.open]
     marks = dict(
-        zip((each.entry.name for each in sent), book.store.marks([each.state.open for each in sent]), strict=True)
+        zip((each.entry.name for each in sent), catalog.store.marks([each.state.open for each in sent]), strict=True)
     )
-    return [_row(each, marks.get(each.entry.name), each.entry.name in book.installed) for each in kept]
+    return [_row(each, marks.get(each.entry.name), each.entry.name in catalog.installed) for each in schedules]
 
 
-def _row(kept: StoredSchedule, mark: RunState | None, installed: bool) -> dict[str, Any]:
-    entry = msgspec.to_builtins(kept.entry)
-    state = msgspec.to_builtins(kept.state)
-    now = _describe_state(kept, mark, installed)
-    return {"name": entry.pop("name"), "state": now, "text": str(kept.entry.when), **entry} | {
+def _row(stored: StoredSchedule, mark: RunState | None, installed: bool) -> dict[str, Any]:
+    entry = msgspec.to_builtins(stored.entry)
+    state = msgspec.to_builtins(stored.state)
+    now = _describe_state(stored, mark, installed)
+    return {"name": entry.pop("name"), "state": now, "text": str(stored.entry.when), **entry} | {
         "next": state["next"],
         "last": state["last"],
         "last_task": state["open"] or None,
@@ -368,8 +367,8 @@ def _row(kept: StoredSchedule, mark: RunState | None, installed: bool) -> dict[s
     }
 
 
-def _describe_state(kept: StoredSchedule, mark: RunState | None, installed: bool) -> ScheduleStatus:
-    if kept.state.paused:
+def _describe_state(stored: StoredSchedule, mark: RunState | None, installed: bool) -> ScheduleStatus:
+    if stored.state.paused:
         return ScheduleStatus.PAUSED
     if not installed:
         return ScheduleStatus.NEW

@@ -139,7 +139,7 @@ return found
 """
 )
 
-# Takes over what Weft kept. KEYS: the old names, each followed by its new name; at the end the leader's old name
+# Take over the data of Weft. KEYS: the old names, each followed by its new name; at the end the leader's old name
 _ADOPT: Final = """
 if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('EXISTS', KEYS[2]) == 1 then return 1 end
 if redis.call('EXISTS', KEYS[#KEYS]) == 1 then return 0 end
@@ -150,7 +150,7 @@ return 1
 """
 _ADOPTED: Final = ("entries", "states", "fires", "token")
 
-# A mark is known for so long after its lease: long enough for any broker to hand a task out again.
+# How long a mark is kept after its last renewal: long enough for any broker to deliver the task again.
 _KEEP_MS: Final = 86_400_000
 
 
@@ -172,22 +172,22 @@ class RedisScheduleStore:
         self._former_prefix = f"weft:{{{former.former_name(name)}}}:jobs:"
         self._is_adopted = False
         scripts |= {"adopt": _ADOPT, "begin": _BEGIN, "extend": _EXTEND, "end": _END, "marks": _MARKS}
-        self._scripts = {word: self._client.register_script(text) for word, text in scripts.items()}
+        self._scripts = {name: self._client.register_script(text) for name, text in scripts.items()}
 
     def entries(self) -> list[StoredSchedule]:
-        with self._mapped():
+        with self._map_errors():
             pipe = self._client.pipeline(transaction=True)
             pipe.hgetall(self._key("entries"))
             pipe.hgetall(self._key("states"))
             entries, states = pipe.execute()
-        found = [
+        schedules = [
             StoredSchedule(_decode(entries[name], Schedule), _decode(states[name], ScheduleState)) for name in entries
         ]
-        return sorted(found, key=lambda kept: kept.entry.name)
+        return sorted(schedules, key=lambda stored: stored.entry.name)
 
     def put(self, entry: Schedule, state: ScheduleState, *, replace: bool = False) -> bool:
-        words = [entry.name, msgspec.json.encode(entry), msgspec.json.encode(state), int(replace)]
-        return bool(self._run("put", ["entries", "states"], words))
+        arguments = [entry.name, msgspec.json.encode(entry), msgspec.json.encode(state), int(replace)]
+        return bool(self._run("put", ["entries", "states"], arguments))
 
     def remove(self, name: str) -> bool:
         return bool(self._run("remove", ["entries", "states", "fires"], [name]))
@@ -202,15 +202,15 @@ class RedisScheduleStore:
         add: Iterable[ScheduledRun] = (),
         drop: Iterable[ScheduledRun] = (),
     ) -> bool:
-        added = [word for fire in add for word in (fire.id, msgspec.json.encode(fire))]
-        words: list[Any] = [name, msgspec.json.encode(before), msgspec.json.encode(after)]
-        words += ["" if token is None else token, len(added) // 2, *added, *(fire.id for fire in drop)]
-        return bool(self._run("change", ["states", "fires", "leader"], words))
+        added = [value for run in add for value in (run.id, msgspec.json.encode(run))]
+        arguments: list[Any] = [name, msgspec.json.encode(before), msgspec.json.encode(after)]
+        arguments += ["" if token is None else token, len(added) // 2, *added, *(run.id for run in drop)]
+        return bool(self._run("change", ["states", "fires", "leader"], arguments))
 
-    def fires(self) -> list[ScheduledRun]:
-        with self._mapped():
-            found: Any = self._client.hvals(self._key("fires"))
-        return sorted((_decode(each, ScheduledRun) for each in found), key=lambda fire: fire.due)
+    def runs(self) -> list[ScheduledRun]:
+        with self._map_errors():
+            texts: Any = self._client.hvals(self._key("fires"))
+        return sorted((_decode(text, ScheduledRun) for text in texts), key=lambda run: run.due)
 
     def lead(self, owner: str, seconds: float) -> int | None:
         return self._run("lead", ["leader", "token"], [owner, _ms(seconds)]) or None
@@ -218,58 +218,60 @@ class RedisScheduleStore:
     def resign(self, owner: str) -> None:
         self._run("resign", ["leader"], [owner])
 
-    def begin(self, fire: str, owner: str, seconds: float, alone: str = "") -> BeginResult:
+    def begin(self, run_id: str, owner: str, seconds: float, alone: str = "") -> BeginResult:
         return BeginResult(
-            self._on_mark("begin", fire, alone, [owner, _ms(seconds), _KEEP_MS, int(bool(alone))]).decode()
+            self._run_on_mark("begin", run_id, alone, [owner, _ms(seconds), _KEEP_MS, int(bool(alone))]).decode()
         )
 
-    def extend(self, fire: str, owner: str, seconds: float, alone: str = "") -> bool:
-        return bool(self._on_mark("extend", fire, alone, [owner, _ms(seconds), _KEEP_MS, int(bool(alone))]))
+    def extend(self, run_id: str, owner: str, seconds: float, alone: str = "") -> bool:
+        return bool(self._run_on_mark("extend", run_id, alone, [owner, _ms(seconds), _KEEP_MS, int(bool(alone))]))
 
-    def end(self, fire: str, owner: str, keep_seconds: float, alone: str = "", *, again: bool = False) -> None:
-        self._on_mark("end", fire, alone, [owner, _ms(keep_seconds), RunState.WAITING if again else RunState.OVER])
+    def end(self, run_id: str, owner: str, keep_seconds: float, alone: str = "", *, again: bool = False) -> None:
+        self._run_on_mark(
+            "end", run_id, alone, [owner, _ms(keep_seconds), RunState.WAITING if again else RunState.OVER]
+        )
 
-    def marks(self, fires: Sequence[str]) -> list[RunState]:
-        if not fires:
+    def marks(self, run_ids: Sequence[str]) -> list[RunState]:
+        if not run_ids:
             return []
-        return [RunState(each.decode()) for each in self._run("marks", [f"mark:{fire}" for fire in fires], [])]
+        return [RunState(each.decode()) for each in self._run("marks", [f"mark:{run_id}" for run_id in run_ids], [])]
 
     def close(self) -> None:
         with contextlib.suppress(*REDIS_ERRORS), map_errors():
             self._client.close()
 
-    def _on_mark(self, word: str, fire: str, alone: str, words: list[Any]) -> Any:
-        return self._run(word, [f"mark:{fire}", f"alone:{alone}"], [fire, *words])
+    def _run_on_mark(self, script: str, run_id: str, alone: str, arguments: list[Any]) -> Any:
+        return self._run(script, [f"mark:{run_id}", f"alone:{alone}"], [run_id, *arguments])
 
-    def _run(self, word: str, keys: list[str], words: list[Any]) -> Any:
-        with self._mapped():
-            return self._scripts[word](keys=[self._key(key) for key in keys], args=words)
+    def _run(self, script: str, keys: list[str], arguments: list[Any]) -> Any:
+        with self._map_errors():
+            return self._scripts[script](keys=[self._key(key) for key in keys], args=arguments)
 
     def _adopt(self) -> None:
-        """Take over the schedules that Weft kept here.
+        """Take over the schedules that Weft stored here.
 
         :raises StoreError: a beat of Weft still sends them.
         """
-        pairs = [key for word in _ADOPTED for key in (self._former_prefix + word, self._key(word))]
+        keys = [key for name in _ADOPTED for key in (self._former_prefix + name, self._key(name))]
         try:
-            if not self._scripts["adopt"](keys=[*pairs, self._former_prefix + "leader"]):
-                raise StoreError(f"{self.place}: a beat of Weft sends the schedules that are kept there: stop it first")
+            if not self._scripts["adopt"](keys=[*keys, self._former_prefix + "leader"]):
+                raise StoreError(f"{self.place}: A beat of Weft still sends the schedules of this store. Stop it first")
         except redis.exceptions.NoPermissionError:
-            pass  # who may not see such keys has none
+            pass  # a user without access to these keys has no schedules of Weft
         self._is_adopted = True
 
-    def _key(self, word: str) -> str:
-        return self._prefix + word
+    def _key(self, name: str) -> str:
+        return self._prefix + name
 
     @contextlib.contextmanager
-    def _mapped(self) -> Iterator[None]:
+    def _map_errors(self) -> Iterator[None]:
         try:
             with map_errors():
                 if not self._is_adopted:
                     self._adopt()
                 yield
         except REDIS_ERRORS as error:
-            raise StoreError(f"the schedules can't be had from {explain_error(self.place, error)}") from error
+            raise StoreError(f"Cannot read or write the schedules on {explain_error(self.place, error)}") from error
 
 
 def _driver_url(url: str) -> str:
@@ -286,7 +288,7 @@ def _decode(text: bytes, kind: type[Any]) -> Any:
     try:
         return msgspec.json.decode(former.rename_schedule(text), type=kind)
     except msgspec.MsgspecError as error:
-        raise StoreError(f"a schedule was written by another version of Uttu: {error}") from error
+        raise StoreError(f"A schedule was written by another version of Uttu: {error}") from error
 
 
 def _ms(seconds: float) -> int:

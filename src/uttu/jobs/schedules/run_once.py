@@ -52,27 +52,27 @@ class RunHeader(msgspec.Struct, frozen=True):
     alone: bool
 
 
-def build_header(entry: Schedule, fire: ScheduledRun) -> dict[str, Any]:
+def build_header(entry: Schedule, run: ScheduledRun) -> dict[str, Any]:
     """Return the header of a run, for ``apply_async``."""
-    note = RunHeader(entry.name, fire.due.isoformat(), entry.memory, entry.overlap != "allow")
-    return {RUN_HEADER: msgspec.to_builtins(note)}
+    header = RunHeader(entry.name, run.due.isoformat(), entry.memory, entry.overlap != "allow")
+    return {RUN_HEADER: msgspec.to_builtins(header)}
 
 
 def read_run_header(request: Any) -> RunHeader | None:
     """Return the header of a task's request; None if a schedule did not send it."""
-    found = (getattr(request, "headers", None) or {}).get(RUN_HEADER)
-    return msgspec.convert(found, RunHeader) if found else None
+    value = (getattr(request, "headers", None) or {}).get(RUN_HEADER)
+    return msgspec.convert(value, RunHeader) if value else None
 
 
 def run_once_of(app: Any) -> RunOnce:
     """Return the ``RunOnce`` of an app. The first call creates it and connects the signals; workers do that at their
     start.
     """
-    if "_uttu_guard" not in app.__dict__:
-        app._uttu_guard = RunOnce(app, functools.cache(lambda: open_app_store(app)))
-        app._uttu_guard.listen()
-    found: RunOnce = app._uttu_guard
-    return found
+    if "_uttu_run_once" not in app.__dict__:
+        app._uttu_run_once = RunOnce(app, functools.cache(lambda: open_app_store(app)))
+        app._uttu_run_once.listen()
+    run_once: RunOnce = app._uttu_run_once
+    return run_once
 
 
 class RunOnce:
@@ -84,8 +84,8 @@ class RunOnce:
 
     def listen(self) -> None:
         """Connect the signals of tasks that end or never begin."""
-        signals.task_postrun.connect(self._after, weak=False)
-        signals.task_revoked.connect(self._revoked, weak=False)
+        signals.task_postrun.connect(self._on_end, weak=False)
+        signals.task_revoked.connect(self._on_revoked, weak=False)
 
     def begin(self, task: Any) -> None:
         """Return if the task is not a scheduled run, or may start now.
@@ -93,20 +93,20 @@ class RunOnce:
         :raises Ignore: it has ended, or is postponed: its message went back to the broker for ``_RETRY_SECONDS``.
         """
         request = task.request
-        note = read_run_header(request)
-        if note is None or request.is_eager or _current_run(request) is not None:
+        header = read_run_header(request)
+        if header is None or request.is_eager or _current_run(request) is not None:
             return
-        run = _Run(request.id, note)
+        run = _Run(request.id, header)
         try:
-            begun = run.begin(self._marks())
+            result = run.begin(self._marks())
         except StoreError as error:
-            _log.warning("%s of schedule %s waits: %s", request.id, note.entry, error)
-            begun = BeginResult.BUSY
-        if begun is BeginResult.NOW:
+            _log.warning("Run %s of schedule %s waits: %s", request.id, header.entry, error)
+            result = BeginResult.BUSY
+        if result is BeginResult.NOW:
             setattr(request, _RUN, run)
             return
-        if begun is BeginResult.OVER:
-            _log.info("%s of schedule %s, due %s, has run before: dropped", request.id, note.entry, note.due)
+        if result is BeginResult.OVER:
+            _log.info("Dropped run %s of schedule %s, due %s: it has run before", request.id, header.entry, header.due)
         else:
             task.signature_from_request(request, countdown=_RETRY_SECONDS, retries=request.retries).apply_async()
         raise Ignore
@@ -120,18 +120,18 @@ class RunOnce:
             delattr(task.request, _RUN)
             run.end(again=True)
 
-    def _after(self, task: Any, state: str = "", **_: Any) -> None:
+    def _on_end(self, task: Any, state: str = "", **_: Any) -> None:
         # This process may also reject a copy of the message, so the run is found by its request, not by its id.
         if task.app is self._app and (run := _current_run(task.request)):
             delattr(task.request, _RUN)
             run.end(again=state == states.RETRY)
 
-    def _revoked(self, sender: Any, request: Any, **_: Any) -> None:
+    def _on_revoked(self, sender: Any, request: Any, **_: Any) -> None:
         """End a run that no worker will start: it was revoked or has expired."""
-        note = read_run_header(request) if sender.app is self._app else None
-        if note is not None:
+        header = read_run_header(request) if sender.app is self._app else None
+        if header is not None:
             with contextlib.suppress(StoreError):
-                self._marks().end(request.id, "", note.keep, note.entry if note.alone else "")
+                self._marks().end(request.id, "", header.keep, header.entry if header.alone else "")
 
 
 def _current_run(request: Any) -> _Run | None:
@@ -141,29 +141,29 @@ def _current_run(request: Any) -> _Run | None:
 class _Run:
     """A run in this process. A daemon thread renews its mark, so the renewals stop whenever the process ends."""
 
-    def __init__(self, fire: str, note: RunHeader) -> None:
-        self._fire = fire
-        self._note = note
+    def __init__(self, run_id: str, header: RunHeader) -> None:
+        self._id = run_id
+        self._header = header
         self._owner = secrets.token_hex(8)
-        self._alone = note.entry if note.alone else ""
+        self._alone = header.entry if header.alone else ""
         self._over = threading.Event()
 
     def begin(self, marks: RunMarks) -> BeginResult:
         self._marks = marks
-        begun = marks.begin(self._fire, self._owner, LEASE_SECONDS, self._alone)
-        if begun is BeginResult.NOW:
-            threading.Thread(target=self._hold, name="uttu-fire", daemon=True).start()
-        return begun
+        result = marks.begin(self._id, self._owner, LEASE_SECONDS, self._alone)
+        if result is BeginResult.NOW:
+            threading.Thread(target=self._renew, name="uttu-run", daemon=True).start()
+        return result
 
-    def _hold(self) -> None:
+    def _renew(self) -> None:
         while not self._over.wait(LEASE_SECONDS / 3):
             with contextlib.suppress(StoreError):
-                self._marks.extend(self._fire, self._owner, LEASE_SECONDS, self._alone)
+                self._marks.extend(self._id, self._owner, LEASE_SECONDS, self._alone)
 
     def end(self, *, again: bool) -> None:
         self._over.set()
-        keep = _HAND_OVER_SECONDS if again else self._note.keep
+        keep = _HAND_OVER_SECONDS if again else self._header.keep
         try:
-            self._marks.end(self._fire, self._owner, keep, self._alone, again=again)
+            self._marks.end(self._id, self._owner, keep, self._alone, again=again)
         except StoreError as error:
-            _log.warning("that %s of schedule %s is over could not be noted: %s", self._fire, self._note.entry, error)
+            _log.warning("Cannot store the end of run %s of schedule %s: %s", self._id, self._header.entry, error)

@@ -59,13 +59,13 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.isprintable():
-            raise ConfigError(f"schedule {self.name!r}: give it a name, in letters that can be printed")
+            raise ConfigError("The name must not be empty, and must be printable")
         if not self.task:
-            raise ConfigError(f"schedule {self.name!r}: which task? Give task = NAME")
+            raise ConfigError("The task is missing. Write task = NAME")
         if self.grace is not None and not self.grace >= MIN_GRACE_SECONDS:
             raise ConfigError(
-                f"schedule {self.name!r}: grace={self.grace:g} is too short: another beat may need a few seconds to "
-                f"take over; give {MIN_GRACE_SECONDS:g} or more, or inf"
+                f"grace={self.grace:g} is too short, because another beat may need a few seconds to take over. Give "
+                f"{MIN_GRACE_SECONDS:g} or more, or inf"
             )
 
     @property
@@ -126,11 +126,11 @@ def create_state(entry: Schedule, now: datetime) -> ScheduleState:
     return ScheduleState(next=next_time(entry.when, now))
 
 
-def replace_state(kept: StoredSchedule, entry: Schedule, now: datetime) -> ScheduleState:
+def replace_state(stored: StoredSchedule, entry: Schedule, now: datetime) -> ScheduleState:
     """Return the state of a schedule whose definition was changed. If its trigger is the same, the state stays."""
-    if kept.entry.when == entry.when:
-        return kept.state
-    return msgspec.structs.replace(kept.state, next=create_state(entry, now).next)
+    if stored.entry.when == entry.when:
+        return stored.state
+    return msgspec.structs.replace(stored.state, next=create_state(entry, now).next)
 
 
 # Longer than another beat needs to take over.
@@ -153,8 +153,8 @@ def find_due_times(entry: Schedule, due: datetime, now: datetime) -> DueTimes | 
     if due > now:
         return None
     if now - due <= CATCH_UP_TIME:
-        found = tuple(times_between(entry.when, due, now))
-        return DueTimes(found, next_time(entry.when, found[-1]))
+        times = tuple(times_between(entry.when, due, now))
+        return DueTimes(times, next_time(entry.when, times[-1]))
     latest = latest_time(entry.when, due, now)
     missed = is_misfire(entry, latest, now)
     return DueTimes(() if missed else (latest,), next_time(entry.when, latest), missed)
@@ -182,10 +182,10 @@ def parse_schedule(name: str, table: Mapping[str, Any], source: ScheduleSource, 
     for key in table:
         if key not in _KEYS:
             close = difflib.get_close_matches(key, _KEYS, n=1)
-            more = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(_KEYS)}"
-            raise ConfigError(f"schedule {name!r}: there is no {key!r}{more}")
+            hint = f"Did you mean {close[0]!r}?" if close else f"The keys are {', '.join(_KEYS)}"
+            raise ConfigError(f"Schedule {name!r}: Unknown key {key!r}. {hint}")
     grace = table.get("grace", GRACE_SECONDS)
-    made = {
+    fields = {
         "name": name,
         "task": table.get("task", ""),
         "args": table.get("args") or (),
@@ -199,34 +199,36 @@ def parse_schedule(name: str, table: Mapping[str, Any], source: ScheduleSource, 
         when = _parse_trigger_table(table, timezone)
         next_time(when, datetime.now(UTC))
     except (ConfigError, TypeError) as error:
-        raise ConfigError(f"schedule {name!r}: {error}") from error
+        raise ConfigError(f"Schedule {name!r}: {error}") from error
     try:
-        # Errors of Schedule.__post_init__ name the schedule themselves.
-        entry = msgspec.convert({**made, "when": msgspec.to_builtins(when)}, Schedule)
+        entry = msgspec.convert({**fields, "when": msgspec.to_builtins(when)}, Schedule)
         msgspec.json.encode(entry)
+    except ConfigError as error:
+        raise ConfigError(f"Schedule {name!r}: {error}") from error
     except msgspec.ValidationError as error:
-        raise ConfigError(f"schedule {name!r}: {error.__cause__ or error}") from error
+        # msgspec wraps an error of Schedule.__post_init__ in a ValidationError.
+        raise ConfigError(f"Schedule {name!r}: {error.__cause__ or error}") from error
     except TypeError as error:
-        raise ConfigError(f"schedule {name!r}: its arguments can't be kept: {error}") from error
+        raise ConfigError(f"Schedule {name!r}: The arguments must be JSON: {error}") from error
     return entry
 
 
 def _parse_trigger_table(table: Mapping[str, Any], timezone: str) -> Trigger:
-    given = [key for key in _WHEN if table.get(key) is not None]
-    if len(given) != 1:
-        raise ConfigError("say when: one of every = SECONDS, crontab = LINE, solar = EVENT")
-    key, value = given[0], table[given[0]]
+    keys = [key for key in _WHEN if table.get(key) is not None]
+    if len(keys) != 1:
+        raise ConfigError("Give one of every = SECONDS, crontab = LINE, solar = EVENT")
+    key, value = keys[0], table[keys[0]]
     zone = str(table.get("timezone") or timezone)
     if "timezone" in table and key != "crontab":
-        raise ConfigError("timezone is for crontab")
+        raise ConfigError("timezone needs crontab")
     match key:
         case "every" if isinstance(value, bool) or not isinstance(value, int | float | timedelta):
-            raise ConfigError(f"every={value!r}: give seconds, as a number")
+            raise ConfigError(f"every={value!r} is not a number of seconds")
         case "crontab" if isinstance(value, str):
             return Cron(value, zone)
         case "solar" if isinstance(value, str):
             if not {"latitude", "longitude"} <= table.keys():
-                raise ConfigError("solar needs the place: latitude and longitude, in degrees north and east")
+                raise ConfigError("solar needs latitude and longitude, in degrees north and east")
             return Solar(value, float(table["latitude"]), float(table["longitude"]))
     return parse_trigger(value, zone)
 
@@ -254,7 +256,7 @@ def parse_trigger(value: Any, timezone: str = "UTC") -> Trigger:
             return Solar(value.event, float(value.lat), float(value.lon))
         case celery.schedules.schedule() if type(value) is celery.schedules.schedule:
             return Every(value.run_every.total_seconds())
-    raise ConfigError(f"{value!r} is no schedule: give seconds, a timedelta, a crontab or a solar event")
+    raise ConfigError(f"{value!r} is not a schedule. Give seconds, a timedelta, a crontab or a solar event")
 
 
 def _format_column(value: Any) -> str:

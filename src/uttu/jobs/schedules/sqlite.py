@@ -41,6 +41,7 @@ CREATE INDEX IF NOT EXISTS mark_keep ON mark (keep);
 CREATE TABLE IF NOT EXISTS alone (entry TEXT PRIMARY KEY, fire TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
 """
 _BUSY_SECONDS: Final = 10.0
+_RETRY_SECONDS: Final = 0.01
 _CLOCK_TOLERANCE_SECONDS: Final = 1.0
 # How long a mark is kept after its last renewal: long enough for any broker to deliver the task again.
 _KEEP_SECONDS: Final = 86_400.0
@@ -55,7 +56,7 @@ class SqliteScheduleStore:
         self._time = time
         self._connection: sqlite3.Connection | None = None
         self._process = 0
-        self._turn = threading.RLock()
+        self._lock = threading.RLock()
 
     def entries(self) -> list[StoredSchedule]:
         with self._transaction() as do:
@@ -63,10 +64,10 @@ class SqliteScheduleStore:
         return [StoredSchedule(_decode(entry, Schedule), _decode(state, ScheduleState)) for entry, state in rows]
 
     def put(self, entry: Schedule, state: ScheduleState, *, replace: bool = False) -> bool:
-        word = "REPLACE" if replace else "IGNORE"
+        conflict = "REPLACE" if replace else "IGNORE"
         with self._transaction() as do:
             row = (entry.name, _encode(entry), _encode(state))
-            return do(f"INSERT OR {word} INTO entry VALUES (?, ?, ?)", row).rowcount == 1
+            return do(f"INSERT OR {conflict} INTO entry VALUES (?, ?, ?)", row).rowcount == 1
 
     def remove(self, name: str) -> bool:
         with self._transaction() as do:
@@ -89,16 +90,16 @@ class SqliteScheduleStore:
             row = (_encode(after), name, _encode(before))
             if do("UPDATE entry SET state = ? WHERE name = ? AND state = ?", row).rowcount != 1:
                 return False
-            for fire in add:
-                do("INSERT OR REPLACE INTO fire VALUES (?, ?, ?)", (fire.id, fire.entry, _encode(fire)))
-            for fire in drop:
-                do("DELETE FROM fire WHERE id = ?", (fire.id,))
+            for run in add:
+                do("INSERT OR REPLACE INTO fire VALUES (?, ?, ?)", (run.id, run.entry, _encode(run)))
+            for run in drop:
+                do("DELETE FROM fire WHERE id = ?", (run.id,))
             return True
 
-    def fires(self) -> list[ScheduledRun]:
+    def runs(self) -> list[ScheduledRun]:
         with self._transaction() as do:
             rows = do("SELECT fire FROM fire").fetchall()
-        return sorted((_decode(text, ScheduledRun) for (text,) in rows), key=lambda fire: fire.due)
+        return sorted((_decode(text, ScheduledRun) for (text,) in rows), key=lambda run: run.due)
 
     def lead(self, owner: str, seconds: float) -> int | None:
         with self._transaction() as do:
@@ -116,56 +117,56 @@ class SqliteScheduleStore:
         with self._transaction() as do:
             do("UPDATE leader SET until = 0 WHERE owner = ?", (owner,))
 
-    def begin(self, fire: str, owner: str, seconds: float, alone: str = "") -> BeginResult:
+    def begin(self, run_id: str, owner: str, seconds: float, alone: str = "") -> BeginResult:
         with self._transaction() as do:
             now = self._time()
-            state, until = do("SELECT state, until FROM mark WHERE fire = ?", (fire,)).fetchone() or ("", 0.0)
+            state, until = do("SELECT state, until FROM mark WHERE fire = ?", (run_id,)).fetchone() or ("", 0.0)
             if state == RunState.OVER:
                 return BeginResult.OVER
             longest = now + seconds + _CLOCK_TOLERANCE_SECONDS
             if state == RunState.RUNNING and now < until <= longest:
                 return BeginResult.BUSY
             if alone:
-                row = (alone, fire, now, longest)
+                row = (alone, run_id, now, longest)
                 if do("SELECT 1 FROM alone WHERE entry = ? AND fire != ? AND until > ? AND until <= ?", row).fetchone():
                     return BeginResult.BUSY
-                do("INSERT OR REPLACE INTO alone VALUES (?, ?, ?)", (alone, fire, now + seconds))
-            row_ = (fire, RunState.RUNNING, owner, now + seconds, now + _KEEP_SECONDS)
-            do("INSERT OR REPLACE INTO mark VALUES (?, ?, ?, ?, ?)", row_)
+                do("INSERT OR REPLACE INTO alone VALUES (?, ?, ?)", (alone, run_id, now + seconds))
+            mark = (run_id, RunState.RUNNING, owner, now + seconds, now + _KEEP_SECONDS)
+            do("INSERT OR REPLACE INTO mark VALUES (?, ?, ?, ?, ?)", mark)
             return BeginResult.NOW
 
-    def extend(self, fire: str, owner: str, seconds: float, alone: str = "") -> bool:
+    def extend(self, run_id: str, owner: str, seconds: float, alone: str = "") -> bool:
         with self._transaction() as do:
             now = self._time()
-            row = (now + seconds, now + _KEEP_SECONDS, fire, owner)
+            row = (now + seconds, now + _KEEP_SECONDS, run_id, owner)
             if do("UPDATE mark SET until = ?, keep = ? WHERE fire = ? AND owner = ?", row).rowcount != 1:
                 return False
             if alone:
-                do("INSERT OR REPLACE INTO alone VALUES (?, ?, ?)", (alone, fire, now + seconds))
+                do("INSERT OR REPLACE INTO alone VALUES (?, ?, ?)", (alone, run_id, now + seconds))
             return True
 
-    def end(self, fire: str, owner: str, keep_seconds: float, alone: str = "", *, again: bool = False) -> None:
+    def end(self, run_id: str, owner: str, keep_seconds: float, alone: str = "", *, again: bool = False) -> None:
         with self._transaction() as do:
             until = self._time() + keep_seconds
-            (former,) = do("SELECT owner FROM mark WHERE fire = ?", (fire,)).fetchone() or ("",)
+            (former,) = do("SELECT owner FROM mark WHERE fire = ?", (run_id,)).fetchone() or ("",)
             if former and former != owner:
                 return
             state = RunState.WAITING if again else RunState.OVER
-            do("INSERT OR REPLACE INTO mark VALUES (?, ?, '', ?, ?)", (fire, state, until, until))
-            do("DELETE FROM alone WHERE entry = ? AND fire = ?", (alone, fire))
+            do("INSERT OR REPLACE INTO mark VALUES (?, ?, '', ?, ?)", (run_id, state, until, until))
+            do("DELETE FROM alone WHERE entry = ? AND fire = ?", (alone, run_id))
 
-    def marks(self, fires: Sequence[str]) -> list[RunState]:
-        found = []
+    def marks(self, run_ids: Sequence[str]) -> list[RunState]:
+        states = []
         with self._transaction() as do:
             now = self._time()
-            for fire in fires:
-                state, until = do("SELECT state, until FROM mark WHERE fire = ?", (fire,)).fetchone() or ("none", 0.0)
+            for run_id in run_ids:
+                state, until = do("SELECT state, until FROM mark WHERE fire = ?", (run_id,)).fetchone() or ("none", 0.0)
                 lapsed = state in (RunState.RUNNING, RunState.WAITING) and until <= now
-                found.append(RunState.LAPSED if lapsed else RunState(state))
-        return found
+                states.append(RunState.LAPSED if lapsed else RunState(state))
+        return states
 
     def close(self) -> None:
-        with self._turn:
+        with self._lock:
             if self._connection is not None and self._process == os.getpid():
                 self._connection.close()
             self._connection = None
@@ -173,7 +174,7 @@ class SqliteScheduleStore:
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
         try:
-            with self._turn:
+            with self._lock:
                 connection = self._open()
                 connection.execute("BEGIN IMMEDIATE")
                 try:
@@ -183,15 +184,35 @@ class SqliteScheduleStore:
                     raise
                 connection.execute("COMMIT")
         except (sqlite3.Error, OSError) as error:
-            raise StoreError(f"the schedules in {self._path} can't be used: {error}") from error
+            raise StoreError(f"Cannot read or write the schedules in {self._path}: {error}") from error
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None or self._process != os.getpid():
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            made = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-            made.executescript(f"PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; {_SCHEMA}")
-            self._connection, self._process = made, os.getpid()
+            connection = sqlite3.connect(
+                self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            _set_up(connection)
+            self._connection, self._process = connection, os.getpid()
         return self._connection
+
+
+def _set_up(connection: sqlite3.Connection) -> None:
+    """Choose the write-ahead log, and create the tables.
+
+    If several processes open a new file at once, SQLite fails at once instead of waiting for the lock while one of them
+    changes to the write-ahead log. So it is tried again for ``_BUSY_SECONDS``.
+    """
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            connection.executescript(f"PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; {_SCHEMA}")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                connection.close()
+                raise
+        time.sleep(_RETRY_SECONDS)
 
 
 def _encode(value: Any) -> str:
@@ -202,4 +223,4 @@ def _decode(text: str, kind: type[Any]) -> Any:
     try:
         return msgspec.json.decode(former.rename_schedule(text.encode()), type=kind)
     except msgspec.MsgspecError as error:
-        raise StoreError(f"a schedule was written by another version of Uttu: {error}") from error
+        raise StoreError(f"A schedule was written by another version of Uttu: {error}") from error

@@ -59,10 +59,10 @@ def next_solar_time(event: str, latitude: float, longitude: float, last: datetim
     """
     noon = last.astimezone(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
     for number in range(-2, _SOLAR_DAYS_AHEAD):
-        found = _solar_time_on(event, latitude, longitude, noon + timedelta(days=number))
-        if found is not None and found > last:
-            return found
-    raise ConfigError(f"{event} does not happen at latitude {latitude:g}, longitude {longitude:g}")
+        moment = _solar_time_on(event, latitude, longitude, noon + timedelta(days=number))
+        if moment is not None and moment > last:
+            return moment
+    raise ConfigError(f"There is no {event} at latitude {latitude:g}, longitude {longitude:g}")
 
 
 def _solar_time_on(event: str, latitude: float, longitude: float, noon: datetime) -> datetime | None:
@@ -147,7 +147,7 @@ _NICKNAMES: Final = {
 class _CronField(msgspec.Struct, frozen=True):
     """A column of a crontab line."""
 
-    word: str
+    name: str
     lowest: int
     highest: int
     names: tuple[str, ...] = ()
@@ -157,15 +157,15 @@ class _CronField(msgspec.Struct, frozen=True):
 
         :raises ValueError: it is out of range.
         """
-        for place, name in enumerate(self.names):
+        for index, name in enumerate(self.names):
             if text.lower() in (name, name[:3]):
-                return place + self.lowest
-        found = int(text) if text.isdecimal() else -1
-        if found == 7 and self.names is _WEEKDAYS:
+                return index + self.lowest
+        number = int(text) if text.isdecimal() else -1
+        if number == 7 and self.names is _WEEKDAYS:
             return 0
-        if not self.lowest <= found <= self.highest:
-            raise ValueError(f"{text!r} is no {self.word}: these are {self.lowest} to {self.highest}")
-        return found
+        if not self.lowest <= number <= self.highest:
+            raise ValueError(f"{text!r} is not a valid {self.name}; write {self.lowest} to {self.highest}")
+        return number
 
 
 _CRON_FIELDS: Final = (
@@ -190,7 +190,7 @@ class CronTimes(msgspec.Struct, frozen=True):
     def every_hour(self) -> bool:
         return len(self.hours) == 24
 
-    def on(self, day: date) -> bool:
+    def matches(self, day: date) -> bool:
         return day.month in self.months and day.day in self.days and day.isoweekday() % 7 in self.weekdays
 
 
@@ -203,34 +203,34 @@ def parse_crontab(line: str) -> CronTimes:
     words = _NICKNAMES.get(line.strip().lower(), line).split()
     if len(words) != len(_CRON_FIELDS):
         expected = "minute, hour, day of the month, month, day of the week"
-        raise ConfigError(f"malformed crontab {line!r}: it has {len(words)} fields and not five: {expected}")
+        raise ConfigError(f"Malformed crontab {line!r}: it has {len(words)} fields instead of five: {expected}")
     try:
-        minutes, hours, days, months, weekdays = map(_field, _CRON_FIELDS, words)
+        minutes, hours, days, months, weekdays = map(_parse_field, _CRON_FIELDS, words)
     except ValueError as error:
-        raise ConfigError(f"malformed crontab {line!r}: {error}") from error
+        raise ConfigError(f"Malformed crontab {line!r}: {error}") from error
     return CronTimes(tuple(sorted(minutes)), tuple(sorted(hours)), days, months, weekdays)
 
 
-def _field(kind: _CronField, text: str) -> frozenset[int]:
-    return frozenset(number for part in text.split(",") for number in _part(kind, part))
+def _parse_field(kind: _CronField, text: str) -> frozenset[int]:
+    return frozenset(number for part in text.split(",") for number in _parse_part(kind, part))
 
 
-def _part(kind: _CronField, text: str) -> list[int]:
-    found = _PART.fullmatch(text)
-    if found is None:
-        raise ValueError(f"{text!r} is no {kind.word}")
-    step = int(found["step"] or 1)
-    if found["step"] and (step == 0 or (not found["all"] and not found["last"])):
+def _parse_part(kind: _CronField, text: str) -> list[int]:
+    match = _PART.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a valid {kind.name}")
+    step = int(match["step"] or 1)
+    if match["step"] and (step == 0 or (not match["all"] and not match["last"])):
         raise ValueError(f"the step in {text!r} must be 1 or more, and follow a range or *")
     everything = list(range(kind.lowest, kind.highest + 1))
-    if found["all"]:
+    if match["all"]:
         return everything[::step]
-    first = kind.number(found["first"])
-    if not found["last"]:
+    first = kind.number(match["first"])
+    if not match["last"]:
         return [first]
-    if kind.names is _WEEKDAYS and found["last"] == "7":
+    if kind.names is _WEEKDAYS and match["last"] == "7":
         return [number % 7 for number in range(first, 8)][::step]
-    return _between(everything, first, kind.number(found["last"]))[::step]
+    return _between(everything, first, kind.number(match["last"]))[::step]
 
 
 def _between(everything: list[int], first: int, last: int) -> list[int]:
@@ -247,20 +247,22 @@ def next_cron_time(line: str, zone: tzinfo, last: datetime) -> datetime:
     :raises ConfigError: the line is malformed, or matches no day.
     """
     fields = parse_crontab(line)
-    found = next(_by_real_time(fields, zone, last) if fields.every_hour else _by_the_wall(fields, zone, last), None)
+    found = next(
+        _times_by_real_time(fields, zone, last) if fields.every_hour else _times_by_wall_clock(fields, zone, last), None
+    )
     if found is None:
-        raise ConfigError(f"crontab {line!r} is never due: there is no such day")
+        raise ConfigError(f"The crontab {line!r} is never due: there is no such day")
     return found
 
 
 def _days(fields: CronTimes, first: date) -> Iterator[date]:
     for number in range(_CRON_DAYS_AHEAD):
         day = first + timedelta(days=number)
-        if fields.on(day):
+        if fields.matches(day):
             yield day
 
 
-def _by_real_time(fields: CronTimes, zone: tzinfo, last: datetime) -> Iterator[datetime]:
+def _times_by_real_time(fields: CronTimes, zone: tzinfo, last: datetime) -> Iterator[datetime]:
     start = last.replace(second=0, microsecond=0) + _MINUTE
     for day in _days(fields, start.astimezone(zone).date() - timedelta(days=1)):
         # A day has 23 to 25 hours. Search a wider range, because some days began an hour later, or twice.
@@ -268,12 +270,12 @@ def _by_real_time(fields: CronTimes, zone: tzinfo, last: datetime) -> Iterator[d
         end = moment + timedelta(hours=28)
         while moment < end:
             local = moment.astimezone(zone)
-            if local.minute in fields.minutes and fields.on(local.date()):
+            if local.minute in fields.minutes and fields.matches(local.date()):
                 yield moment
             moment += _MINUTE
 
 
-def _by_the_wall(fields: CronTimes, zone: tzinfo, last: datetime) -> Iterator[datetime]:
+def _times_by_wall_clock(fields: CronTimes, zone: tzinfo, last: datetime) -> Iterator[datetime]:
     for day in _days(fields, last.astimezone(zone).date() - timedelta(days=1)):
         for hour in fields.hours:
             if _instant(datetime(day.year, day.month, day.day, hour, 59), zone) <= last:
@@ -286,11 +288,11 @@ def _by_the_wall(fields: CronTimes, zone: tzinfo, last: datetime) -> Iterator[da
 
 def _instant(wall: datetime, zone: tzinfo) -> datetime:
     """Return when the wall clock first shows this time; if it is skipped, when the gap ends."""
-    found = wall.replace(tzinfo=zone).astimezone(UTC)
-    if found.astimezone(zone).replace(tzinfo=None) == wall:
-        return found
+    instant = wall.replace(tzinfo=zone).astimezone(UTC)
+    if instant.astimezone(zone).replace(tzinfo=None) == wall:
+        return instant
     after = wall.replace(tzinfo=zone, fold=1).utcoffset()
-    low, high = wall.replace(tzinfo=zone, fold=1).astimezone(UTC), found
+    low, high = wall.replace(tzinfo=zone, fold=1).astimezone(UTC), instant
     while high - low > timedelta(seconds=1):
         middle = low + (high - low) // 2
         low, high = (low, middle) if middle.astimezone(zone).utcoffset() == after else (middle, high)
@@ -307,7 +309,7 @@ class Every(msgspec.Struct, frozen=True, tag="every", tag_field="kind"):
 
     def __post_init__(self) -> None:
         if not MIN_SECONDS <= self.seconds <= 366 * 86_400:
-            raise ConfigError(f"every={self.seconds:g}: give seconds, {MIN_SECONDS:g} to a year")
+            raise ConfigError(f"every={self.seconds:g} is out of range. Give seconds, {MIN_SECONDS:g} to a year")
 
     def __str__(self) -> str:
         for unit, length in (("days", 86_400), ("h", 3600), ("min", 60)):
@@ -339,9 +341,9 @@ class Solar(msgspec.Struct, frozen=True, tag="solar", tag_field="kind"):
 
     def __post_init__(self) -> None:
         if self.event not in SOLAR_EVENTS:
-            raise ConfigError(f"there is no solar event {self.event!r}; there are {', '.join(SOLAR_EVENTS)}")
+            raise ConfigError(f"There is no solar event {self.event!r}. The events are {', '.join(SOLAR_EVENTS)}")
         if not (-90 < self.latitude < 90 and -180 <= self.longitude <= 180):
-            raise ConfigError("latitude is between -90 and 90 degrees, north of 0; longitude is -180 to 180, east of 0")
+            raise ConfigError("latitude must be between -90 and 90 degrees north, longitude -180 to 180 degrees east")
 
     def __str__(self) -> str:
         return f"{self.event} at {self.latitude:g}, {self.longitude:g}"
@@ -378,9 +380,9 @@ def latest_time(when: Trigger, first: datetime, now: datetime) -> datetime:
     for days in (1 / 24, 1, 31, 366, 366 * 8):
         start = now - timedelta(days=days)
         if start > first:
-            found = list(times_between(when, next_time(when, start), now))
-            if found:
-                return found[-1]
+            times = list(times_between(when, next_time(when, start), now))
+            if times:
+                return times[-1]
     return list(times_between(when, first, now))[-1]
 
 
@@ -392,4 +394,4 @@ def load_zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:
-        raise ConfigError(f"there is no time zone {name!r}; write it as Europe/Berlin or UTC") from error
+        raise ConfigError(f"There is no time zone {name!r}. Write it as Europe/Berlin or UTC") from error

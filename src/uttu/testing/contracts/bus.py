@@ -11,8 +11,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from uttu.bus.base import Capability, Delivery, HeaderFilter, Message, Rejected, SubscribeOptions
-from uttu.bus.consumer import REASON_HEADER
+from uttu.bus.base import REASON_HEADER, Capability, Delivery, HeaderFilter, Message, Rejected, SubscribeOptions
 from uttu.clients import ConnectionState
 from uttu.errors import BusError, BusRefused, Unsupported
 from uttu.testing.contracts.broker import Broker, Inbox, eventually, message, needs, subscribe_to

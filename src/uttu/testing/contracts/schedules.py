@@ -76,7 +76,7 @@ class ScheduleContract:
             store.change(name, ScheduleState(next=NOW), ScheduleState(next=NOW), add=[create_run("app", name, NOW)])
         assert store.remove("a")
         assert not store.remove("a")
-        assert [each.entry for each in store.fires()] == ["b"]
+        assert [each.entry for each in store.runs()] == ["b"]
         assert [kept.entry.name for kept in store.entries()] == ["b"]
 
     # Changes
@@ -88,9 +88,9 @@ class ScheduleContract:
         store.put(entry(), before)
         assert store.change("minutely", before, after, add=fires)
         assert stores().entries()[0].state == after
-        assert stores().fires() == sorted(fires, key=lambda each: each.due)
+        assert stores().runs() == sorted(fires, key=lambda each: each.due)
         assert store.change("minutely", after, after, drop=fires[:2])
-        assert stores().fires() == fires[2:]
+        assert stores().runs() == fires[2:]
 
     def test_a_change_of_another_state_is_refused_as_a_whole(self, store: ScheduleBackend) -> None:
         before, after = ScheduleState(next=NOW), ScheduleState(next=NOW, paused=True)
@@ -99,9 +99,9 @@ class ScheduleContract:
         fires = [create_run("app", "minutely", NOW)]
         assert not store.change("minutely", before, ScheduleState(next=NOW, sent=9), add=fires)
         assert store.entries()[0].state == after
-        assert store.fires() == []
+        assert store.runs() == []
         assert not store.change("other", before, after, add=fires)
-        assert store.fires() == []
+        assert store.runs() == []
 
     def test_a_change_by_a_former_leader_is_refused(self, store: ScheduleBackend) -> None:
         before, after = ScheduleState(next=NOW), ScheduleState(next=NOW, sent=1)
@@ -110,7 +110,7 @@ class ScheduleContract:
         store.resign("a")
         token = store.lead("b", LONG)
         assert not store.change("minutely", before, after, token=former, add=[create_run("app", "minutely", NOW)])
-        assert (store.entries()[0].state, store.fires()) == (before, [])
+        assert (store.entries()[0].state, store.runs()) == (before, [])
         assert store.change("minutely", before, after, token=token)
 
     def test_of_many_who_take_the_same_time_one_does(self, stores: Stores) -> None:

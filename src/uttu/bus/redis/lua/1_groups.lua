@@ -29,7 +29,7 @@ local function now()
   return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
 
-local function is_there(group)
+local function group_exists(group)
   return redis.call('HEXISTS', prefix .. 'groups', group) == 1
 end
 
@@ -37,7 +37,7 @@ end
 -- enough.
 local TOPICS, HEADERS, ANY = 1, 2, 3
 
-local function words_of(text)
+local function split_words(text)
   local words = {}
   for word in string.gmatch(text, '[^.]+') do
     words[#words + 1] = word
@@ -47,7 +47,7 @@ end
 
 -- Whether a pattern matches a topic, both as lists of words. On a mismatch, backtrack to the last "#" only and let it
 -- match one more word: a later "#" can match every word that an earlier one could.
-local function is_match(pattern, topic)
+local function matches_pattern(pattern, topic)
   local p, t, any, from = 1, 1, nil, nil
   while t <= #topic do
     if pattern[p] == '#' then
@@ -68,15 +68,15 @@ local function is_match(pattern, topic)
   return p > #pattern
 end
 
-local function takes_topic(definition, topic)
+local function matches_topic(definition, topic)
   local words
   for _, pattern in ipairs(definition[TOPICS]) do
     if pattern == topic then
       return true
     end
     if string.find(pattern, '[*#]') then
-      words = words or words_of(topic)
-      if is_match(words_of(pattern), words) then
+      words = words or split_words(topic)
+      if matches_pattern(split_words(pattern), words) then
         return true
       end
     end
@@ -88,13 +88,13 @@ local function has_filter(definition)
   return definition[ANY] or #definition[HEADERS] > 0
 end
 
-local function takes_headers(definition, headers)
+local function matches_headers(definition, headers)
   local wanted, any = definition[HEADERS], definition[ANY]
   for index = 1, #wanted, 2 do
-    local is_so = headers[wanted[index]] == wanted[index + 1]
-    if is_so and any then
+    local is_equal = headers[wanted[index]] == wanted[index + 1]
+    if is_equal and any then
       return true
-    elseif not is_so and not any then
+    elseif not is_equal and not any then
       return false
     end
   end

@@ -8,39 +8,39 @@ local function publish(arguments)
   for index = 1, #groups, 2 do
     definitions[#definitions + 1] = { groups[index], cmsgpack.unpack(groups[index + 1]) }
   end
-  local is_heard = redis.call('EXISTS', prefix .. 'listening') == 1
-  local at = 3
-  while arguments[at] do
-    local topic, delay, count = arguments[at], tonumber(arguments[at + 1]), tonumber(arguments[at + 2])
+  local has_broadcasts = redis.call('EXISTS', prefix .. 'listening') == 1
+  local position = 3
+  while arguments[position] do
+    local topic, delay, count = arguments[position], tonumber(arguments[position + 1]), tonumber(arguments[position + 2])
     local due = delay > 0 and now() + delay
-    local takers, is_filtered = {}, false
+    local matching, is_filtered = {}, false
     for _, each in ipairs(definitions) do
-      if takes_topic(each[2], topic) then
-        takers[#takers + 1] = each
+      if matches_topic(each[2], topic) then
+        matching[#matching + 1] = each
         is_filtered = is_filtered or has_filter(each[2])
       end
     end
-    for index = at + 3, at + 2 + count do
+    for index = position + 3, position + 2 + count do
       local message = arguments[index]
       local _, headers
       if is_filtered then
-        _, headers = topic_and_headers(message)
+        _, headers = decode_header(message)
       end
-      for _, taker in ipairs(takers) do
-        if not has_filter(taker[2]) or takes_headers(taker[2], headers) then
+      for _, group in ipairs(matching) do
+        if not has_filter(group[2]) or matches_headers(group[2], headers) then
           if due then
-            put_later(delayed_of(taker[1]), message, 1, due)
+            put_delayed(delayed_of(group[1]), message, 1, due)
           else
-            put(taker[1], message, 1)
+            put(group[1], message, 1)
           end
         end
       end
-      if is_heard and due then
-        put_later(prefix .. 'later', message, 1, due)
-      elseif is_heard then
+      if has_broadcasts and due then
+        put_delayed(prefix .. 'later', message, 1, due)
+      elseif has_broadcasts then
         redis.call('PUBLISH', prefix .. topic, message)
       end
     end
-    at = at + 3 + count
+    position = position + 3 + count
   end
 end

@@ -24,7 +24,7 @@ end
 
 -- Give a heartbeat to readers of the stream that have none, so that take_over() finds them later: a subscriber that was
 -- taken for dead, read further entries, and died before its next heartbeat.
-local function note_strangers(group, time)
+local function register_unknown(group, time)
   for _, about in ipairs(redis.call('XINFO', 'CONSUMERS', ready_of(group), GROUP)) do
     for index = 1, #about, 2 do
       if about[index] == 'name' then
@@ -35,17 +35,17 @@ local function note_strangers(group, time)
 end
 
 -- Take all pending entries from a subscriber, call `move` with the message and attempt of each, and delete the
--- subscriber. Handles up to AT_ONCE entries; returns whether the subscriber is deleted, else call it again.
+-- subscriber. Handles up to MAX_BATCH entries; returns whether the subscriber is deleted, else call it again.
 local function release(group, subscriber, move)
   local ready = ready_of(group)
-  local held = redis.call('XPENDING', ready, GROUP, '-', '+', AT_ONCE, subscriber)
+  local held = redis.call('XPENDING', ready, GROUP, '-', '+', MAX_BATCH, subscriber)
   for _, entry in ipairs(held) do
-    local message, attempt = taken_back(group, entry[1])
+    local message, attempt = take_pending(group, entry[1])
     if message then
       move(message, attempt)
     end
   end
-  if #held == AT_ONCE then
+  if #held == MAX_BATCH then
     return false
   end
   redis.call('XGROUP', 'DELCONSUMER', ready, GROUP, subscriber)
@@ -56,12 +56,12 @@ end
 -- Release the messages of subscribers without a heartbeat for `takeover` milliseconds: back to the stream with the
 -- attempt one higher, or to the dead letters after the last attempt.
 local function take_over(group, takeover, attempts, time)
-  local silent = redis.call('ZRANGEBYSCORE', beats_of(group), '-inf', time - takeover, 'LIMIT', 0, 10)
-  for _, subscriber in ipairs(silent) do
+  local expired = redis.call('ZRANGEBYSCORE', beats_of(group), '-inf', time - takeover, 'LIMIT', 0, 10)
+  for _, subscriber in ipairs(expired) do
     release(group, subscriber, function(message, attempt)
       if attempt >= attempts then
         local times = attempt == 1 and 'once' or attempt .. ' times'
-        put_dead(group, message, attempt, 'tried ' .. times .. ', and its subscriber was lost at the last')
+        put_dead(group, message, attempt, 'tried ' .. times .. ', and its subscriber died during the last attempt')
       else
         put(group, message, attempt + 1)
       end
@@ -79,7 +79,7 @@ end
 local function join(arguments)
   local group, definition, subscriber = arguments[3], arguments[4], arguments[5]
   redis.call('SET', prefix .. 'token', arguments[7], 'NX')
-  if redis.call('GET', prefix .. 'token') == arguments[8] and not is_there(group) then
+  if redis.call('GET', prefix .. 'token') == arguments[8] and not group_exists(group) then
     return { arguments[8], false }
   end
   if redis.call('HSETNX', prefix .. 'groups', group, definition) == 1 then
@@ -93,17 +93,17 @@ local function join(arguments)
 end
 
 -- Heartbeat of a subscriber; also takes over messages and moves delayed ones that are due.
--- arguments: group, subscriber, takeover in milliseconds, attempts, '1' to run note_strangers().
+-- arguments: group, subscriber, takeover in milliseconds, attempts, '1' to run register_unknown().
 -- Returns the milliseconds until the next delayed message is due (or -1), and 1 if the subscriber had been taken for
 -- dead, so that its messages went to others.
 local function tick(arguments)
   local group, subscriber, takeover, time = arguments[3], arguments[4], tonumber(arguments[5]), now()
-  if not is_there(group) then
+  if not group_exists(group) then
     return { -1, 0 }
   end
   local was_lost = beat(group, subscriber, takeover, time)
   if arguments[7] == '1' then
-    note_strangers(group, time)
+    register_unknown(group, time)
   end
   take_over(group, takeover, tonumber(arguments[6]), time)
   return { move_due(group, time), was_lost and 1 or 0 }
@@ -114,7 +114,7 @@ local function listen(arguments)
   if redis.call('PTTL', prefix .. 'listening') < LISTENING_MS / 2 then
     redis.call('SET', prefix .. 'listening', '1', 'PX', LISTENING_MS)
   end
-  return tell_due(now())
+  return publish_due(now())
 end
 
 -- The ids of entries are one argument, separated by spaces: clients encode one long argument faster than many short
@@ -122,7 +122,7 @@ end
 local ENTRY = '[^ ]+'
 
 -- Acknowledge entries. arguments: group, entries.
-local function done(arguments)
+local function acknowledge(arguments)
   local ready, ids = ready_of(arguments[3]), {}
   local function finish()
     redis.call('XACK', ready, GROUP, unpack(ids))
@@ -131,7 +131,7 @@ local function done(arguments)
   end
   for id in string.gmatch(arguments[4], ENTRY) do
     ids[#ids + 1] = id
-    if #ids == AT_ONCE then
+    if #ids == MAX_BATCH then
       finish()
     end
   end
@@ -141,21 +141,21 @@ local function done(arguments)
 end
 
 -- Retry entries later, with the attempt one higher. arguments: group, entries, delay in milliseconds.
-local function again(arguments)
+local function retry(arguments)
   local group, due = arguments[3], now() + tonumber(arguments[5])
   for id in string.gmatch(arguments[4], ENTRY) do
-    local message, attempt = taken_back(group, id)
+    local message, attempt = take_pending(group, id)
     if message then
-      put_later(delayed_of(group), message, attempt + 1, due)
+      put_delayed(delayed_of(group), message, attempt + 1, due)
     end
   end
 end
 
 -- Move entries to the dead letters. arguments: group, entries, reason.
-local function bury(arguments)
+local function dead_letter(arguments)
   local group = arguments[3]
   for id in string.gmatch(arguments[4], ENTRY) do
-    local message, attempt = taken_back(group, id)
+    local message, attempt = take_pending(group, id)
     if message then
       put_dead(group, message, attempt, arguments[5])
     end
@@ -165,12 +165,12 @@ end
 -- Leave the group: pending entries go back to the stream, with the same attempt. arguments: group, subscriber.
 local function leave(arguments)
   local group = arguments[3]
-  if not is_there(group) then
+  if not group_exists(group) then
     return
   end
   repeat
-    local is_all = release(group, arguments[4], function(message, attempt)
+    local is_released = release(group, arguments[4], function(message, attempt)
       put(group, message, attempt)
     end)
-  until is_all
+  until is_released
 end

@@ -1,8 +1,8 @@
--- The entry point of the library. "nothing" lets a client check that it may run operations.
+-- The entry point of the library. "ping" lets a client check that it may run operations.
 
 local OPERATIONS = {
-  publish = publish, join = join, tick = tick, listen = listen, done = done, again = again, bury = bury,
-  leave = leave, groups = groups, peek = peek, purge = purge, nothing = function() end,
+  publish = publish, join = join, tick = tick, listen = listen, acknowledge = acknowledge,
+  retry = retry, dead_letter = dead_letter, leave = leave, groups = groups, peek = peek, purge = purge, ping = function() end,
 }
 
 -- arguments: prefix of the keys, name of the operation, arguments of the operation.

@@ -1,7 +1,7 @@
 -- Inspect and purge groups.
 
 -- The value of a name in a list of names and values in turn.
-local function named(list, name)
+local function find_value(list, name)
   for index = 1, #list, 2 do
     if list[index] == name then
       return list[index + 1]
@@ -10,8 +10,8 @@ local function named(list, name)
 end
 
 -- The id of the last delivered entry. Entries after it wait; entries up to it that still exist are pending.
-local function last_handed_out(group)
-  return named(redis.call('XINFO', 'GROUPS', ready_of(group))[1], 'last-delivered-id')
+local function last_delivered(group)
+  return find_value(redis.call('XINFO', 'GROUPS', ready_of(group))[1], 'last-delivered-id')
 end
 
 -- arguments: names of groups; without any, all groups. Returns for each group that exists: name, definition, and the
@@ -38,20 +38,20 @@ end
 -- the stream, or nil if the group does not exist.
 local function peek(arguments)
   local group, limit = arguments[3], arguments[4]
-  if not is_there(group) then
+  if not group_exists(group) then
     return false
   end
   if arguments[5] == '1' then
     return redis.call('XRANGE', dead_of(group), '-', '+', 'COUNT', limit)
   end
-  return redis.call('XRANGE', ready_of(group), '(' .. last_handed_out(group), '+', 'COUNT', limit)
+  return redis.call('XRANGE', ready_of(group), '(' .. last_delivered(group), '+', 'COUNT', limit)
 end
 
 -- Delete messages. arguments: group, and what to delete: waiting, dead or all (with the group). Returns the number of
 -- deleted messages, and 1 if there are more, so that the caller calls again; nil if the group does not exist.
 local function purge(arguments)
   local group, what, ready = arguments[3], arguments[4], ready_of(arguments[3])
-  if not is_there(group) then
+  if not group_exists(group) then
     return false
   end
   local count = 0
@@ -66,11 +66,11 @@ local function purge(arguments)
   elseif what == 'waiting' then
     count = redis.call('ZCARD', delayed_of(group))
     redis.call('UNLINK', delayed_of(group))
-    local waiting = redis.call('XRANGE', ready, '(' .. last_handed_out(group), '+', 'COUNT', AT_ONCE)
+    local waiting = redis.call('XRANGE', ready, '(' .. last_delivered(group), '+', 'COUNT', MAX_BATCH)
     for _, entry in ipairs(waiting) do
       count = count + redis.call('XDEL', ready, entry[1])
     end
-    return { count, #waiting == AT_ONCE and 1 or 0 }
+    return { count, #waiting == MAX_BATCH and 1 or 0 }
   end
   return { count, 0 }
 end

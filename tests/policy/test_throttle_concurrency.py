@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uttu.policy.concurrency import FLOOR, REST, STEP, WINDOW, ConcurrencyController
+from uttu.policy.throttle import FLOOR, REST, STEP, WINDOW, ConcurrencyController
 
 
 def window(controller: ConcurrencyController, *, failed: float = 0.0, busy: bool = True, lag: float = 0.0) -> int:
@@ -50,7 +50,7 @@ def test_slow_hosts_are_judged_by_time() -> None:
     assert controller.limit == 32
 
 
-def test_failures_take_off_a_third_and_growth_is_slow_from_then_on() -> None:
+def test_failures_decrease_the_limit_and_slow_its_growth() -> None:
     controller = ConcurrencyController(200, start=100)
     assert window(controller, failed=0.2) == 70
     assert window(controller) == 70 + STEP
@@ -103,7 +103,7 @@ def test_it_stays_in_bounds(ceiling: int, start: int, seen: list[tuple[int, int,
 
 
 @given(st.integers(8, 500), st.floats(0.2, 1.0))
-def test_under_lasting_strain_it_comes_down_to_the_floor_and_recovers(ceiling: int, share: float) -> None:
+def test_limit_falls_to_the_floor_under_overload_and_recovers(ceiling: int, share: float) -> None:
     controller = ConcurrencyController(ceiling)
     for _ in range(100):
         controller.observe(100, int(100 * share), True, 0.0)

@@ -1,8 +1,8 @@
-"""How fast to go: the number of fetches that a worker runs at once, and the delay of a lane.
+"""Two automatic controls of speed: how many fetches a worker runs at once, and how long a lane waits between two.
 
-A worker runs as many fetches as its network connection and machine can handle (:class:`ConcurrencyController`). The
-limit follows additive increase and multiplicative decrease (AIMD), as in TCP. It doubles while every slot is in
-use and nothing signals overload. The first sign of overload reduces it by 30 % (``DECREASE``); from then on it
+Concurrency (:class:`ConcurrencyController`): as many fetches at once as the network connection and the machine can
+handle. The limit follows additive increase and multiplicative decrease (AIMD), as in TCP. It doubles while every slot
+is in use and nothing signals overload. The first sign of overload reduces it by 30 % (``DECREASE``); from then on it
 grows by ``STEP`` per window. Signs of overload are fetches that time out or break off (the connection or a proxy is
 full), and a late event loop (this machine is). While slots are idle the limit does not change, because it is not what
 limits the crawl.
@@ -11,10 +11,10 @@ A decision is made per window, not per call. A window ends when there are as man
 calls (two seconds): fewer results would be noise, and the last decision must take effect before the next one. Lag of
 the event loop acts at once, and then not again for ``REST`` calls (a second).
 
-With the setting ``throttle``, a lane's delay follows the host's latency (:func:`adjust_delay`). A host that needs two
-seconds for a response gets a request every two seconds. So on average it works on one of our requests at a time
-(``TARGET_CONCURRENCY``), whatever the number of workers. Error pages are often faster than real ones, so an error may
-slow a lane down but never speed it up.
+Delay (:func:`adjust_delay`): a lane's delay follows the host's latency. A host that needs two seconds for a response
+gets a request every two seconds. So on average it works on one of our requests at a time (``TARGET_CONCURRENCY``),
+whatever the number of workers. Error pages are often faster than real ones, so an error may slow a lane down but never
+speed it up.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ConcurrencyController:
         self._ceiling = max(ceiling, 1)
         self._floor = min(floor, self._ceiling)
         self.limit = min(max(start, self._floor), self._ceiling)
-        self._fast = True
+        self._fast = True  # double the limit instead of adding STEP, until the first decrease
         self._rest = 0
         self._lag = 0.0
         self._begin()
