@@ -8,8 +8,8 @@ import pytest
 
 from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlCatalog
-from uttu.jobs.crawl_task.protocol import SliceEnd, SliceEvent, SliceRequest
-from uttu.jobs.crawl_task.runner import SliceAction, SliceControl, SliceRunner
+from uttu.jobs.crawl_task.protocol import SliceAction, SliceEnd, SliceEvent, SliceRequest
+from uttu.jobs.crawl_task.runner import SliceControl, SliceRunner
 from uttu.model.crawl import CrawlState
 from uttu.model.facts import SliceMark
 from uttu.model.lease import Done

@@ -7,8 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uttu.errors import SpiderError, UttuError
-from uttu.jobs.crawl_task.protocol import SliceEnd, SliceEvent, SliceRequest
-from uttu.jobs.crawl_task.runner import SliceAction, decide_action, is_crawl_over
+from uttu.jobs.crawl_task.protocol import (
+    SliceAction,
+    SliceEnd,
+    SliceEvent,
+    SliceRequest,
+    decide_action,
+    is_crawl_over,
+)
 from uttu.jobs.crawl_task.task import SliceState, build_request
 from uttu.model.crawl import CrawlState
 from uttu.model.facts import CrawlFacts, SliceMark, decode_facts, encode_facts

@@ -6,8 +6,8 @@ revoked) or ``HAND_ON_LINE`` (the time is up). When the task dies, even by kill 
 
 A broker delivers a message again if it cannot know that it was processed. So any slice may come twice, and the copy may
 come while the first one runs, or days later. :func:`decide_action` keeps copies and late slices from doing work twice.
-The ledger of the crawl has a mark for each job that takes part: the number of its last slice, and when that slice
-ended.
+The ledger of the crawl has a mark for each job that takes part (``CrawlFacts.slices``): the number of its last slice,
+and when that slice ended.
 
 - A slice with a lower number than the mark is stale: a later one has begun, so it is dropped.
 - A slice with the same number continues the work, or takes part if another process leads. If the mark says that the
@@ -27,6 +27,8 @@ import msgspec
 from uttu import errors
 from uttu.engine.worker_processes import CrashedPage
 from uttu.errors import UttuError
+from uttu.model.crawl import CrawlState
+from uttu.model.facts import CrawlFacts
 from uttu.runtime.spec import CrawlSpec
 
 STOP_LINE = "stop"
@@ -112,3 +114,39 @@ class SliceEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return the error as an exception, in the process that reads the event."""
         error_class = getattr(errors, self.error, UttuError)
         return error_class(self.message) if issubclass(error_class, UttuError) else UttuError(self.message)
+
+
+class SliceAction(StrEnum):
+    """The action that a slice takes."""
+
+    BEGIN = "begin"
+    GO_ON = "go on"
+    CONCLUDE = "conclude"
+    """The crawl is over, and this job reports its result."""
+    WAIT = "wait"
+    DROP = "drop"
+    LOST = "lost"
+    """The crawl that the job began no longer exists."""
+
+
+def is_crawl_over(facts: CrawlFacts) -> bool:
+    """Whether a crawl has ended. If no process led it at that moment, its outputs are still to be written."""
+    if facts.state is None:
+        return False
+    return facts.state is CrawlState.STOPPED or (facts.state.ended and not facts.unattended)
+
+
+def decide_action(facts: CrawlFacts | None, request: SliceRequest, now: float, patience: float) -> SliceAction:
+    """Decide what a slice request means for a crawl with these facts; None: no crawl has that name.
+
+    :param patience: seconds after its end in which a slice may still send the next one.
+    """
+    mark = facts.slices.get(request.job) if facts is not None else None
+    if facts is None or mark is None:
+        return SliceAction.BEGIN if request.number == 1 and request.kind == "slice" else SliceAction.LOST
+    if request.kind == "slice":
+        if mark.number > request.number:
+            return SliceAction.DROP
+        if mark.number == request.number and now - mark.ended < patience:
+            return SliceAction.WAIT
+    return SliceAction.CONCLUDE if is_crawl_over(facts) else SliceAction.GO_ON

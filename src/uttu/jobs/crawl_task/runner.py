@@ -8,17 +8,6 @@ The process with the supervisor's role leads the crawl. A slice takes the role i
 If another process has it, a copy of this slice or a person's ``uttu crawl``, the slice takes part as a worker, and
 checks whether the role has become free.
 
-Copies of a slice and late slices must not do work twice. A broker delivers a message again if it cannot know that it
-was processed. So any slice may come twice, and the copy may come while the first one runs, or days later. The ledger of
-the crawl has a mark for each job that takes part (``CrawlFacts.slices``): the number of its last slice, and when that
-slice ended.
-
-- A slice with a lower number than the mark is stale: a later one has begun, so it is dropped.
-- A slice with the same number continues the work, or takes part if another process leads. If the mark says that the
-  slice has just ended, its process is about to send the next slice or the result, so the copy waits. If nothing comes
-  within ``patience``, because that process was killed at this moment, the copy continues in its place.
-- A slice of a job without a mark is the first, and begins the crawl as the command would.
-
 A request of kind ``join`` only takes part. It never leads, because it has no outputs: a crawl that ended under it would
 be recorded as finished before its items were written.
 
@@ -38,7 +27,6 @@ import time
 import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,7 +39,15 @@ from uttu.engine.worker_processes import HARMED
 from uttu.errors import SpiderError, StoreError, UttuError
 from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlCatalog, CrawlStore
-from uttu.jobs.crawl_task.protocol import HAND_ON_LINE, STOP_LINE, SliceEnd, SliceEvent, SliceRequest
+from uttu.jobs.crawl_task.protocol import (
+    HAND_ON_LINE,
+    STOP_LINE,
+    SliceAction,
+    SliceEnd,
+    SliceEvent,
+    SliceRequest,
+    decide_action,
+)
 from uttu.model.crawl import REVOKED, CrawlState, ReasonKind
 from uttu.model.facts import CrawlFacts, SliceMark
 from uttu.runtime import logs
@@ -59,42 +55,6 @@ from uttu.runtime.crawl import join_crawl, lead_crawl, summarize_crawl
 from uttu.runtime.messaging import connect_messaging
 from uttu.runtime.registry import create_sink, open_frontier
 from uttu.settings import DATA_FOLDER, Settings
-
-
-class SliceAction(StrEnum):
-    """The action that a slice takes."""
-
-    BEGIN = "begin"
-    GO_ON = "go on"
-    CONCLUDE = "conclude"
-    """The crawl is over, and this job reports its result."""
-    WAIT = "wait"
-    DROP = "drop"
-    LOST = "lost"
-    """The crawl that the job began no longer exists."""
-
-
-def is_crawl_over(facts: CrawlFacts) -> bool:
-    """Whether a crawl has ended. If no process led it at that moment, its outputs are still to be written."""
-    if facts.state is None:
-        return False
-    return facts.state is CrawlState.STOPPED or (facts.state.ended and not facts.unattended)
-
-
-def decide_action(facts: CrawlFacts | None, order: SliceRequest, now: float, patience: float) -> SliceAction:
-    """Decide what a slice request means for a crawl with these facts; None: no crawl has that name.
-
-    :param patience: seconds after its end in which a slice may still send the next one.
-    """
-    mark = facts.slices.get(order.job) if facts is not None else None
-    if facts is None or mark is None:
-        return SliceAction.BEGIN if order.number == 1 and order.kind == "slice" else SliceAction.LOST
-    if order.kind == "slice":
-        if mark.number > order.number:
-            return SliceAction.DROP
-        if mark.number == order.number and now - mark.ended < patience:
-            return SliceAction.WAIT
-    return SliceAction.CONCLUDE if is_crawl_over(facts) else SliceAction.GO_ON
 
 
 class SliceControl:

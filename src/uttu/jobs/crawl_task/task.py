@@ -2,7 +2,7 @@
 
 Each slice is a separate message with the same task id. So the crawl keeps its place in a chain, group or chord, and a
 caller that waits for the result waits for the last slice. A slice is acknowledged after the next one was sent, and is
-delivered again if its worker was killed; :mod:`uttu.jobs.crawl_task.runner` handles the copies.
+delivered again if its worker was killed; :mod:`uttu.jobs.crawl_task.protocol` handles the copies.
 
 A revoked job: the main process of a worker knows which jobs are revoked; its pool processes do not. So a pool process
 that runs a slice asks it every two seconds (:func:`is_revoked`). If a revoked slice is dropped before it began, the
