@@ -424,7 +424,7 @@ def test_no_page_at_all(project: Project) -> None:
     done = project.run(*CRAWL, "-s", "retries=0", START="http://127.77.0.9:9/")
     assert done.returncode == 1
     assert "0 pages, 0 items, 1 dead" in done.stderr
-    assert "no page could be fetched, the last: http://127.77.0.9:9/: 127.77.0.9:9 can't be reached" in done.stderr
+    assert "no page could be fetched, the last: http://127.77.0.9:9/: cannot connect to 127.77.0.9:9" in done.stderr
     conditions = "--fail-on", "dead>0"
     assert project.run(*CRAWL, "-s", "retries=0", *conditions, START="http://127.77.0.9:9/").returncode == 5
 
