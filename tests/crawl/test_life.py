@@ -393,7 +393,7 @@ def test_a_name_that_leads_elsewhere_is_wrong_usage(project: Project, command: s
     project.write("mine.db", "not a crawl")
     done = project.run(command, "spider.py", "--crawl", "../../mine", START="http://127.77.0.9:9/")
     assert done.returncode == 2, done.stderr
-    assert "a crawl's name is made of letters, digits" in done.stderr
+    assert "Invalid crawl name '../../mine': use letters, digits" in done.stderr
     assert (project.folder / "mine.db").read_text() == "not a crawl"
     assert not (project.folder / ".uttu").exists()
 
