@@ -45,10 +45,10 @@ async def visit(folder: Path, *urls: str, **settings: Any) -> Crawled:
         ("odd/hang", r"timeout: .*1 s"),
         ("odd/stall", r"timeout: "),
         ("odd/slow?seconds=30", r"timeout: "),
-        ("odd/reset", r"network: .* hung up before the body was complete: Connection reset by peer"),
-        ("odd/close", r"network: .* hung up or broke the connection"),
-        ("odd/truncated", r"network: .* hung up before the body was complete"),
-        ("odd/truncated?chunked=1", r"network: .* hung up before the body was complete"),
+        ("odd/reset", r"network: .* broke before the body was complete: Connection reset by peer"),
+        ("odd/close", r"network: .* broke before the response: Connection closed by peer"),
+        ("odd/truncated", r"network: .* broke before the body was complete"),
+        ("odd/truncated?chunked=1", r"network: .* broke before the body was complete"),
         ("odd/garbage", r"bad_response: "),
         ("odd/endless", r"too_large: .*200,?000"),
         ("odd/huge?bytes=100000000", r"too_large: "),
@@ -222,7 +222,7 @@ async def test_names_that_lead_to_private_hosts_are_refused(
             assert {record.host for record in site.log} == ({"127.77.0.1", "127.77.0.2"} if private else {"127.77.0.1"})
             assert (lured in {item["url"] for item in done.items}) is private
             if not private:
-                assert done.dead_reason(lured) == "scope: shop.example leads to the private address 127.77.0.2"
+                assert done.dead_reason(lured) == "scope: shop.example resolves to the private address 127.77.0.2"
 
 
 def _follow(page: Page) -> Sequence[Request]:

@@ -134,7 +134,7 @@ async def test_close_closes_the_inner_one_once(file: Path) -> None:
 async def test_a_file_that_is_no_database(content: bytes, file: Path) -> None:
     file.write_bytes(content)
     fetcher = CachingFetcher(Fake(), file)
-    with pytest.raises(StoreError, match=r"cache\.sqlite is damaged.*delete it"):
+    with pytest.raises(StoreError, match=r"cache\.sqlite is damaged.*Delete it"):
         await fetcher.fetch(Request.to("http://a.example/"))
     await fetcher.close()
 
@@ -146,7 +146,7 @@ async def test_a_damaged_row(damage: str, file: Path) -> None:
     with sqlite3.connect(file) as db:
         db.execute(f"UPDATE responses SET {damage}")
     db.close()
-    with pytest.raises(StoreError, match="delete it"):
+    with pytest.raises(StoreError, match="Delete it"):
         await fetcher.fetch(Request.to("http://a.example/"))
     await fetcher.close()
 

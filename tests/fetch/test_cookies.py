@@ -5,7 +5,7 @@ import time
 import pytest
 
 from uttu.fetch import cookies as cookies_module
-from uttu.fetch.cookies import CookieJar, cookie_header
+from uttu.fetch.cookies import CookieJar, build_cookie_header
 from uttu.model import Headers, Request
 from uttu.model.request import SetCookie
 
@@ -15,7 +15,7 @@ def setting(*cookies: str) -> Headers:
 
 
 def sent(jar: CookieJar, url: str) -> str:
-    return cookie_header(jar, Request.to(url))
+    return build_cookie_header(jar, Request.to(url))
 
 
 @pytest.mark.parametrize(
@@ -31,55 +31,55 @@ def sent(jar: CookieJar, url: str) -> str:
 )
 def test_who_gets_a_cookie_of_a_domain(domain: str, others: bool) -> None:
     jar = CookieJar()
-    jar.keep(setting(f"a=1; Domain={domain}"), "http://shop.example.com/")
+    jar.store(setting(f"a=1; Domain={domain}"), "http://shop.example.com/")
     assert sent(jar, "http://www.example.com/") == ("a=1" if others else "")
     assert sent(jar, "http://victim.com/") == ""
 
 
 def test_nobody_sets_cookies_for_all_who_share_a_suffix() -> None:
     jar = CookieJar()
-    jar.keep(setting("a=1; Domain=co.uk", "b=2; Domain=uk"), "http://evil.co.uk/")
+    jar.store(setting("a=1; Domain=co.uk", "b=2; Domain=uk"), "http://evil.co.uk/")
     assert sent(jar, "http://victim.co.uk/") == ""
-    jar.keep(setting("c=3; Domain=github.io"), "http://evil.github.io/")
+    jar.store(setting("c=3; Domain=github.io"), "http://evil.github.io/")
     assert sent(jar, "http://victim.github.io/") == ""
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8000", "[::1]:8000", "localhost", "intranet:8080"])
 def test_hosts_that_are_no_sites(host: str) -> None:
     jar = CookieJar()
-    jar.keep(setting("a=1"), f"http://{host}/")
+    jar.store(setting("a=1"), f"http://{host}/")
     assert sent(jar, f"http://{host}/deep") == "a=1"
 
 
 def test_what_is_sent_is_bounded_and_own_cookies_are_not_cut() -> None:
     jar = CookieJar()
     for number in range(100):
-        jar.keep(setting(f"n{number}={'x' * 200}"), "http://example.com/")
-    header = cookie_header(jar, Request.to("http://example.com/", cookies={"own": "1"}))
+        jar.store(setting(f"n{number}={'x' * 200}"), "http://example.com/")
+    header = build_cookie_header(jar, Request.to("http://example.com/", cookies={"own": "1"}))
     assert 7000 < len(header) <= 8100
     assert header.endswith("; own=1")
 
 
 def test_a_cookie_that_is_too_long_is_left_out() -> None:
     jar = CookieJar()
-    jar.keep(setting(f"long={'x' * 5000}", "short=1"), "http://example.com/")
+    jar.store(setting(f"long={'x' * 5000}", "short=1"), "http://example.com/")
     assert sent(jar, "http://example.com/") == "short=1"
 
 
 def test_a_host_that_sets_more_and_more() -> None:
     jar = CookieJar()
     for number in range(30):
-        jar.keep(setting(*(f"c{number}-{each}=1" for each in range(500))), "http://example.com/")
-        assert len(jar.matching("http://example.com/")) <= 1_000
-    assert jar.matching("http://example.com/")[-1].name == "c29-99"
+        jar.store(setting(*(f"c{number}-{each}=1" for each in range(500))), "http://example.com/")
+        assert len(jar.find_matching("http://example.com/")) <= 1_000
+    assert jar.find_matching("http://example.com/")[-1].name == "c29-99"
 
 
 def test_deleted_cookies_make_room_first() -> None:
     jar = CookieJar()
-    jar.keep(setting("first=1"), "http://example.com/")
+    jar.store(setting("first=1"), "http://example.com/")
     for number in range(20):
-        jar.keep(setting(*(f"c{number}-{each}=1" for each in range(100))), "http://example.com/")
-        jar.keep(setting(*(f"c{number}-{each}=; Max-Age=0" for each in range(100))), "http://example.com/")
+        jar.store(setting(*(f"c{number}-{each}=1" for each in range(100))), "http://example.com/")
+        jar.store(setting(*(f"c{number}-{each}=; Max-Age=0" for each in range(100))), "http://example.com/")
     assert sent(jar, "http://example.com/") == "first=1"
 
 
@@ -88,8 +88,8 @@ def test_large_cookies_of_many_sites_are_bounded() -> None:
     for number in range(200):
         for part in range(3):
             cookies = setting(*(f"n{part}-{each}={'x' * 4000}" for each in range(100)))
-            jar.keep(cookies, f"http://site{number}.com/")
-    assert jar._bytes <= cookies_module._MOST_BYTES
+            jar.store(cookies, f"http://site{number}.com/")
+    assert jar._bytes <= cookies_module._MAX_BYTES
     assert jar._bytes == sum(site.bytes for site in jar._sites.values())
     assert sent(jar, "http://site199.com/") != ""
     assert sent(jar, "http://site0.com/") == ""
@@ -97,11 +97,11 @@ def test_large_cookies_of_many_sites_are_bounded() -> None:
 
 def test_a_request_that_is_older_than_the_jar() -> None:
     jar = CookieJar()
-    jar.keep(setting("a=new", "b=; Max-Age=0"), "http://example.com/")
+    jar.store(setting("a=new", "b=; Max-Age=0"), "http://example.com/")
     carried = tuple(SetCookie("http://example.com/", text, 1000.0) for text in ("a=old", "b=old", "c=old"))
     request = Request.to("http://example.com/", cookies={"a": "old", "b": "old", "c": "old"}, carried=carried)
-    assert cookie_header(jar, request) == "a=new; c=old"
-    assert cookie_header(None, request) == "a=old; b=old; c=old"
+    assert build_cookie_header(jar, request) == "a=new; c=old"
+    assert build_cookie_header(None, request) == "a=old; b=old; c=old"
 
 
 def test_carried_cookies_keep_their_paths_in_the_jar_of_another_worker() -> None:
@@ -112,7 +112,7 @@ def test_carried_cookies_keep_their_paths_in_the_jar_of_another_worker() -> None
         SetCookie("https://a.com/", "x=1", at),
     )
     request = Request.to("https://example.com/in/x", cookies={"s": "1"}, carried=carried)
-    assert cookie_header(jar, request) == "s=1"
+    assert build_cookie_header(jar, request) == "s=1"
     assert sent(jar, "https://example.com/") == ""
     assert sent(jar, "http://example.com/in/") == ""
     assert sent(jar, "https://a.com/") == "x=1"
@@ -120,33 +120,33 @@ def test_carried_cookies_keep_their_paths_in_the_jar_of_another_worker() -> None
 
 def test_plain_http_does_not_replace_or_hide_secure_cookies() -> None:
     jar = CookieJar()
-    jar.keep(setting("s=1; Secure; Path=/in"), "https://www.example.com/in/")
-    jar.keep(
+    jar.store(setting("s=1; Secure; Path=/in"), "https://www.example.com/in/")
+    jar.store(
         setting("s=evil; Path=/in", "s=evil; Path=/in/x", "s=evil; Path=/in; Domain=example.com"),
         "http://www.example.com/",
     )
     assert sent(jar, "https://www.example.com/in/x") == "s=1"
-    jar.keep(setting("s=other; Path=/"), "http://www.example.com/")
+    jar.store(setting("s=other; Path=/"), "http://www.example.com/")
     assert sent(jar, "https://www.example.com/in/x") == "s=1; s=other"
-    jar.keep(setting("s=; Max-Age=0; Secure; Path=/in"), "https://www.example.com/in/")
-    jar.keep(setting("s=2; Path=/in"), "http://www.example.com/")
+    jar.store(setting("s=; Max-Age=0; Secure; Path=/in"), "https://www.example.com/in/")
+    jar.store(setting("s=2; Path=/in"), "http://www.example.com/")
     assert sent(jar, "https://www.example.com/in/x") == "s=2; s=other"
 
 
 def test_a_cookie_keeps_its_place_until_it_is_deleted() -> None:
     jar = CookieJar()
-    jar.keep(setting("a=1", "b=2"), "http://example.com/")
-    jar.keep(setting("a=3"), "http://example.com/")
+    jar.store(setting("a=1", "b=2"), "http://example.com/")
+    jar.store(setting("a=3"), "http://example.com/")
     assert sent(jar, "http://example.com/") == "a=3; b=2"
-    jar.keep(setting("a=; Expires=Thu, 01-Jan-70 00:00:01 GMT"), "http://example.com/")
+    jar.store(setting("a=; Expires=Thu, 01-Jan-70 00:00:01 GMT"), "http://example.com/")
     assert sent(jar, "http://example.com/") == "b=2"
-    jar.keep(setting("a=4"), "http://example.com/")
+    jar.store(setting("a=4"), "http://example.com/")
     assert sent(jar, "http://example.com/") == "b=2; a=4"
 
 
 def test_a_cookie_that_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     jar = CookieJar()
-    jar.keep(setting("a=1; Max-Age=10", "b=2"), "http://example.com/")
+    jar.store(setting("a=1; Max-Age=10", "b=2"), "http://example.com/")
     assert sent(jar, "http://example.com/") == "a=1; b=2"
     later = time.time() + 11
     monkeypatch.setattr(time, "time", lambda: later)
@@ -155,17 +155,17 @@ def test_a_cookie_that_expires(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_host_that_sets_the_same_again_and_again() -> None:
     jar = CookieJar()
-    jar.keep(setting("first=1"), "http://example.com/")
+    jar.store(setting("first=1"), "http://example.com/")
     for number in range(3_000):
-        jar.keep(setting(f"same={number}"), "http://example.com/")
+        jar.store(setting(f"same={number}"), "http://example.com/")
     assert sorted(sent(jar, "http://example.com/").split("; ")) == ["first=1", "same=2999"]
 
 
 def test_the_sites_that_were_asked_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cookies_module, "_MOST_SITES", 3)
+    monkeypatch.setattr(cookies_module, "_MAX_SITES", 3)
     jar = CookieJar()
     for site in ("a", "b", "c"):
-        jar.keep(setting("n=1"), f"http://{site}.example.com/")
-        jar.keep(setting("n=1"), f"http://www.{site}.net/")
+        jar.store(setting("n=1"), f"http://{site}.example.com/")
+        jar.store(setting("n=1"), f"http://www.{site}.net/")
         assert sent(jar, "http://www.a.net/") == "n=1"
     assert [sent(jar, f"http://www.{site}.net/") for site in ("a", "b", "c")] == ["n=1", "", "n=1"]

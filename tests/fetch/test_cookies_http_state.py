@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from uttu.fetch.cookies import CookieJar, cookie_header
+from uttu.fetch.cookies import CookieJar, build_cookie_header
 from uttu.model import Headers, Request
 
 HOME = "http://home.example.org:8888"
@@ -205,8 +205,8 @@ ELSEWHERE: dict[str, tuple[list[str], str, str]] = {
 
 def sent_after(received: list[str], url: str) -> str:
     jar = CookieJar()
-    jar.keep(Headers([("set-cookie", header) for header in received]), f"{HOME}/cookie-parser?test")
-    return cookie_header(jar, Request.to(url))
+    jar.store(Headers([("set-cookie", header) for header in received]), f"{HOME}/cookie-parser?test")
+    return build_cookie_header(jar, Request.to(url))
 
 
 @pytest.mark.parametrize("name", CASES)

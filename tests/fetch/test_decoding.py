@@ -41,8 +41,8 @@ def inflated(body: bytes, content_encoding: str, limit: int) -> bytes:
 def inflate(coding: str, data: bytes, sizes: tuple[int, int], limit: int) -> bytes:
     """Decompresses in steps of ``sizes``: bytes in and bytes out."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_INPUT", sizes[0])
-        patch.setattr(module, "_OUTPUT", sizes[1])
+        patch.setattr(module, "_STEP_INPUT", sizes[0])
+        patch.setattr(module, "_STEP_OUTPUT", sizes[1])
         return inflated(data, coding, limit)
 
 
@@ -153,7 +153,7 @@ def test_what_can_not_be_undone(header: str) -> None:
 
 
 def test_codings_by_the_dozen() -> None:
-    with pytest.raises(Undecodable, match="it has 12 codings"):
+    with pytest.raises(Undecodable, match="12 codings, at most 5 are allowed"):
         parse_codings("gzip," * 12)
 
 
@@ -178,7 +178,7 @@ def test_what_follows_is_ignored(
 def test_members_by_the_thousand() -> None:
     packed = gzip.compress(b"warp", mtime=0)
     assert inflated(packed * 9_000, "gzip", 10**6) == b"warp" * 9_000
-    with pytest.raises(Undecodable, match="too many members"):
+    with pytest.raises(Undecodable, match="more than 10000 members"):
         inflated(gzip.compress(b"", mtime=0) * 500_000, "gzip", 10**6)
 
 

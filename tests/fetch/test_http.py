@@ -212,7 +212,7 @@ async def test_a_host_that_hangs_up(data: bytes, then: str, serve: Serve, make: 
 
 
 async def test_a_host_that_refuses(serve: Serve, make: MakeFetcher) -> None:
-    with pytest.raises(NetworkError, match=r"127\.0\.0\.1:1 can't be reached: Connection refused"):
+    with pytest.raises(NetworkError, match=r"cannot connect to 127\.0\.0\.1:1: Connection refused"):
         await make().fetch(Request.to("http://127.0.0.1:1/"))
 
 
@@ -228,7 +228,7 @@ async def test_a_host_that_refuses(serve: Serve, make: MakeFetcher) -> None:
     ],
 )
 async def test_a_request_that_can_not_be_made(request_: Request, make: MakeFetcher) -> None:
-    with pytest.raises(FetchError, match="can't be asked for"):
+    with pytest.raises(FetchError, match="invalid request: "):
         await make().fetch(request_)
 
 

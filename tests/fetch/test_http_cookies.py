@@ -38,7 +38,7 @@ async def test_a_requests_own_cookies_join_the_jars_and_win(serve: Serve, make: 
     assert sent(server) == {"kept": "1", "both": "jar"}
 
 
-async def test_a_cookie_header_is_sent_alone(serve: Serve, make: MakeFetcher) -> None:
+async def test_a_build_cookie_header_is_sent_alone(serve: Serve, make: MakeFetcher) -> None:
     server = await serve(reply(SETTING))
     fetcher = make()
     await fetcher.fetch(Request.to(server.url))

@@ -282,7 +282,7 @@ async def test_the_beginning_of_a_body(site: Open) -> None:
 
 
 async def test_an_announced_body_is_not_even_read(site: Open) -> None:
-    with pytest.raises(TooLarge, match="1000000000000000 are announced"):
+    with pytest.raises(TooLarge, match=r"larger than max_body=.* \(Content-Length: 1000000000000000\)"):
         await (await site(Reply(TEXT, ((b"Content-Length", b"1000000000000000"),), stalls=True))).fetch()
 
 
@@ -296,7 +296,7 @@ async def test_a_length_that_is_no_number(text: bytes, site: Open) -> None:
 async def test_two_lengths(site: Open) -> None:
     same = (b"Content-Length", b"%d" % len(TEXT))
     assert (await (await site(Reply(TEXT, (same, same)))).fetch()).body == TEXT
-    with pytest.raises(BadResponse, match="several lengths"):
+    with pytest.raises(BadResponse, match="conflicting Content-Length"):
         await (await site(Reply(TEXT, (same, (b"Content-Length", b"7"))))).fetch()
 
 

@@ -90,7 +90,7 @@ async def test_connections_pause_while_too_much_is_reserved(serve: Serve, make: 
     sent = Sent(16 * MB)
     server = await serve(sent.handle)
     fetcher = make()
-    fetcher._connections.large_bodies = LargeBodies(32 * MB, patience=60)
+    fetcher._pool.large_bodies = LargeBodies(32 * MB, patience=60)
     kept: list[Response] = []
 
     async def fetch(request: Request) -> None:
@@ -115,7 +115,7 @@ async def test_connections_pause_while_too_much_is_reserved(serve: Serve, make: 
 async def test_failed_fetches_release_their_reservation(serve: Serve, make: MakeFetcher) -> None:
     server = await serve(endless)
     fetcher = make(max_body=2 * MB)
-    fetcher._connections.large_bodies = bodies = LargeBodies(2 * MB, patience=60)
+    fetcher._pool.large_bodies = bodies = LargeBodies(2 * MB, patience=60)
     for _ in range(3):
         with pytest.raises(TooLarge):
             await fetcher.fetch(Request.to(server.url))
@@ -133,7 +133,7 @@ async def test_failed_fetches_release_their_reservation(serve: Serve, make: Make
 async def test_decompressed_bodies_wait_for_memory(serve: Serve, make: MakeFetcher) -> None:
     server = await serve(reply(response(gzip.compress(bytes(16 * MB)), "Content-Encoding: gzip")))
     fetcher = make()
-    fetcher._bodies._large_bodies = LargeBodies(16 * MB, patience=60)
+    fetcher._decoder._large_bodies = LargeBodies(16 * MB, patience=60)
     first = await fetcher.fetch(Request.to(server.url))
     second = asyncio.ensure_future(fetcher.fetch(Request.to(server.url)))
     for _ in range(20):

@@ -27,7 +27,7 @@ URL = "http://site.example/page"
 
 
 def pool(fetcher: HttpFetcher) -> ConnectionPool:
-    return fetcher._connections
+    return fetcher._pool
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ async def test_a_host_is_not_asked_twice_for_one_fetch(serve: Serve, make: MakeF
     server = await serve(once)
     fetcher = make()
     await fetcher.fetch(Request.to(server.url + "first"))
-    with pytest.raises(NetworkError, match=f"{server.host} hung up or broke the connection"):
+    with pytest.raises(NetworkError, match=f"the connection to {server.host} broke before the response"):
         await fetcher.fetch(Request.to(server.url + "second"))
     assert (len(server.heads), server.opened) == (2, 1)
 
@@ -190,7 +190,7 @@ async def test_closing_while_a_host_does_not_accept(deaf: int, make: MakeFetcher
 async def test_no_more_than_so_many_connections_are_kept(
     serve: Serve, make: MakeFetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_MOST_IDLE", 3)
+    monkeypatch.setattr(connections, "_MAX_IDLE", 3)
     servers = [await serve(reply(response(b"ok"))) for _ in range(6)]
     fetcher = make()
     for server in (*servers, *servers[3:]):
@@ -235,7 +235,7 @@ async def test_hosts_that_close_are_forgotten(serve: Serve, make: MakeFetcher) -
 
 async def test_names_that_do_not_resolve(make: MakeFetcher) -> None:
     for name in ("nowhere.invalid", "x" * 70 + ".example"):
-        with pytest.raises(UnknownHost, match=f"the name {name} does not resolve"):
+        with pytest.raises(UnknownHost, match=f"cannot resolve {name}: "):
             await make().fetch(Request(url=f"http://{name}/"))
 
 
@@ -245,7 +245,7 @@ async def test_a_name_server_that_is_away(make: MakeFetcher, monkeypatch: pytest
 
     fetcher = make()
     monkeypatch.setattr(pool(fetcher), "connect", away)
-    with pytest.raises(NetworkError, match="can't be looked up at the moment") as caught:
+    with pytest.raises(NetworkError, match=r"cannot resolve .*: ") as caught:
         await fetcher.fetch(Request.to(URL))
     assert not isinstance(caught.value, UnknownHost)
 
@@ -287,7 +287,7 @@ async def test_a_name_that_only_one_standard_allows(make: MakeFetcher) -> None:
         await fetcher.fetch(Request.to("http://xn--a.example.invalid/"))
     jar = fetcher._jar
     assert jar is not None
-    jar.keep(Headers([("set-cookie", "a=1")]), "http://example.invalid/")
+    jar.store(Headers([("set-cookie", "a=1")]), "http://example.invalid/")
     with pytest.raises(UnknownHost):
         await fetcher.fetch(Request.to("http://xn--a.example.invalid/"))
 
@@ -340,7 +340,7 @@ async def test_a_host_that_speaks_first(make: MakeFetcher) -> None:
 
     async with await asyncio.start_server(greet, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        with pytest.raises(BadResponse, match="not a valid response: it"):
+        with pytest.raises(BadResponse, match="sent an invalid response: "):
             await make().fetch(Request.to(f"http://127.0.0.1:{port}/"))
 
 
@@ -362,7 +362,7 @@ async def test_an_answer_before_the_question_is_none(make: MakeFetcher, monkeypa
         port = server.sockets[0].getsockname()[1]
         fetcher = make()
         for _ in range(2):
-            with pytest.raises(BadResponse, match="it speaks before it is asked"):
+            with pytest.raises(BadResponse, match="data before the request"):
                 await fetcher.fetch(Request.to(f"http://127.0.0.1:{port}/"))
 
 
@@ -380,7 +380,7 @@ async def test_a_host_that_hangs_up_at_once(make: MakeFetcher) -> None:
     async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
         fetcher = make()
         for _ in range(20):
-            with pytest.raises(NetworkError, match="hung up or broke the connection"):
+            with pytest.raises(NetworkError, match="broke before the response"):
                 await fetcher.fetch(Request.to(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"))
         await asyncio.sleep(0.1)
         assert not pool(fetcher)._open

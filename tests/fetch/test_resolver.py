@@ -79,7 +79,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> NameServer:
 @pytest.mark.parametrize("port", ["", ":8080"])
 async def test_a_name_that_leads_to_a_private_address(server: NameServer, name: str, address: str, port: str) -> None:
     refused = await private(MemoryMemo()).refuse(name + port)
-    assert refused == f"{name} leads to the private address {address}"
+    assert refused == f"{name} resolves to the private address {address}"
     assert server.asked == [name]
 
 
@@ -118,7 +118,7 @@ async def test_an_answer_is_kept_for_five_minutes(server: NameServer, name: str)
 
 
 async def test_so_many_answers_are_kept_and_no_more(server: NameServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resolver, "_MOST_KEPT", 2)
+    monkeypatch.setattr(resolver, "_MAX_CACHED", 2)
     private_names = private(MemoryMemo())
     for name in ("public.example", "router.example", "cloud.example", "public.example", "cloud.example"):
         await private_names.refuse(name)
@@ -148,17 +148,17 @@ async def test_the_connection_gets_the_addresses_that_were_judged(server: NameSe
     private_names = private(MemoryMemo())
     assert await private_names.refuse("public.example:8080") is None
     server.found["public.example"] = ["127.0.0.1"]
-    assert await private_names.addresses("public.example:8080", "public.example") == [PUBLIC, OTHER_PUBLIC]
+    assert await private_names.resolve("public.example:8080", "public.example") == [PUBLIC, OTHER_PUBLIC]
     assert server.asked == ["public.example"]
 
 
 async def test_a_host_that_nobody_judged_before_is_judged_by_the_connection(server: NameServer) -> None:
     """Its verdict was forgotten meanwhile, or a middleware changed the URL."""
     private_names = private(MemoryMemo())
-    assert await private_names.addresses("public.example", "public.example") == [PUBLIC, OTHER_PUBLIC]
+    assert await private_names.resolve("public.example", "public.example") == [PUBLIC, OTHER_PUBLIC]
     for name in ("router.example", "mixed.example", "mapped.example"):
-        with pytest.raises(PrivateHost, match=f"{name} leads to the private address"):
-            await private_names.addresses(name, name)
+        with pytest.raises(PrivateHost, match=f"{name} resolves to the private address"):
+            await private_names.resolve(name, name)
 
 
 async def test_a_verdict_that_ends_while_the_fetch_waits(server: NameServer) -> None:
@@ -167,8 +167,8 @@ async def test_a_verdict_that_ends_while_the_fetch_waits(server: NameServer) -> 
     assert await private_names.refuse("public.example") is None
     server.found["public.example"] = ["10.0.0.1"]
     clock.advance(301)
-    with pytest.raises(PrivateHost, match=r"leads to the private address 10\.0\.0\.1"):
-        await private_names.addresses("public.example", "public.example")
+    with pytest.raises(PrivateHost, match=r"resolves to the private address 10\.0\.0\.1"):
+        await private_names.resolve("public.example", "public.example")
 
 
 async def test_a_private_host_where_the_crawl_started_can_be_connected_to(server: NameServer) -> None:
@@ -176,9 +176,9 @@ async def test_a_private_host_where_the_crawl_started_can_be_connected_to(server
     one, other = private(memo), private(memo, "cloud.example")
     assert await one.refuse("router.example", start=True) is None
     for private_names in (one, other):
-        assert await private_names.addresses("router.example", "router.example") == ["192.168.0.1"]
+        assert await private_names.resolve("router.example", "router.example") == ["192.168.0.1"]
     assert server.asked == ["router.example", "router.example"]
-    assert await other.addresses("cloud.example", "cloud.example") == ["169.254.169.254"]
+    assert await other.resolve("cloud.example", "cloud.example") == ["169.254.169.254"]
 
 
 @pytest.mark.parametrize("name", ["nobody.example", "unspeakable.example"])
@@ -187,14 +187,14 @@ async def test_a_name_that_does_not_resolve_is_looked_up_once_for_each_try(serve
     for tries in (1, 2):
         assert await private_names.refuse(name) is None
         with pytest.raises((socket.gaierror, UnicodeError)):
-            await private_names.addresses(name, name)
+            await private_names.resolve(name, name)
         assert server.asked == [name] * tries
     server.found[name] = [PUBLIC]
-    assert await private_names.addresses(name, name) == [PUBLIC]
+    assert await private_names.resolve(name, name) == [PUBLIC]
     server.found[name] = ["127.0.0.1"]
-    assert await private_names.addresses(name, name) == [PUBLIC]
+    assert await private_names.resolve(name, name) == [PUBLIC]
 
 
 async def test_an_address_is_connected_to_as_it_is(server: NameServer) -> None:
     server.found["::1"] = ["::1"]
-    assert await private(MemoryMemo()).addresses("[::1]:8080", "::1") == ["::1"]
+    assert await private(MemoryMemo()).resolve("[::1]:8080", "::1") == ["::1"]

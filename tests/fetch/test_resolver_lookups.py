@@ -74,7 +74,7 @@ async def test_a_name_that_there_is_not(names: Names) -> None:
 
 
 async def test_no_more_than_so_many_at_once(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resolver, "_MOST_AT_ONCE", 3)
+    monkeypatch.setattr(resolver, "_MAX_LOOKUPS", 3)
     tasks = await asking(*(f"{name}.example" for name in "abc"))
     with pytest.raises(socket.gaierror) as caught:
         await look_up_addresses("d.example")

@@ -36,7 +36,7 @@ async def test_an_unknown_authority_is_refused_and_the_message_helps(
     serve: Serve, make: MakeFetcher, authority: Authority
 ) -> None:
     server = await serve(reply(response(b"safe")), authority.server())
-    with pytest.raises(TLSError, match=rf"{server.host} is not acceptable: UnknownIssuer.*ca_file.*verify=false"):
+    with pytest.raises(TLSError, match=rf"{server.host} is not valid: UnknownIssuer.*ca_file.*verify=false"):
         await make().fetch(Request.to(server.url))
     assert (await make(verify=False).fetch(Request.to(server.url))).body == b"safe"
 
@@ -74,14 +74,14 @@ async def test_http_to_a_server_of_https(serve: Serve, make: MakeFetcher, author
 
 
 def test_a_ca_file_that_can_not_be_used(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"ca_file=.*none\.pem can't be read: No such file"):
+    with pytest.raises(ConfigError, match=r"Cannot read ca_file=.*none\.pem: No such file"):
         HttpFetcher(user_agent="x", ca_file=tmp_path / "none.pem")
     file = tmp_path / "ca.pem"
     file.write_bytes(b"\x30\x82")
     with pytest.raises(ConfigError, match="PEM"):
         HttpFetcher(user_agent="x", ca_file=file)
     file.write_bytes(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
-    with pytest.raises(ConfigError, match=r"ca_file=.*ca\.pem can't be used"):
+    with pytest.raises(ConfigError, match=r"Invalid certificate in ca_file=.*ca\.pem: "):
         HttpFetcher(user_agent="x", ca_file=file)
 
 

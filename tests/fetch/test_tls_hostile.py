@@ -85,7 +85,7 @@ async def test_a_body_that_is_cut_without_a_goodbye(host: Host, make: MakeFetche
         connection.sendall(response(b"warp", length=100))
         connection.shutdown(socket.SHUT_RDWR)
 
-    with pytest.raises(NetworkError, match="hung up before the body was complete"):
+    with pytest.raises(NetworkError, match="broke before the body was complete"):
         await make().fetch(Request.to(host(talk)))
 
 
@@ -132,7 +132,7 @@ async def test_garbage_instead_of_a_record(host: Host, make: MakeFetcher) -> Non
 
 
 async def test_a_host_that_says_goodbye_at_once(host: Host, make: MakeFetcher) -> None:
-    with pytest.raises(NetworkError, match="hung up or broke the connection"):
+    with pytest.raises(NetworkError, match="broke before the response"):
         await make().fetch(Request.to(host(lambda connection: None)))
 
 
@@ -176,7 +176,7 @@ async def test_no_handshake(greeting: bytes, make: MakeFetcher) -> None:
 
     async with await asyncio.start_server(connected, "127.0.0.1", 0) as server:
         url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        with pytest.raises(NetworkError, match=r"TLS handshake with|can't be reached"):
+        with pytest.raises(NetworkError, match=r"TLS handshake with|cannot connect to"):
             await asyncio.wait_for(make().fetch(Request.to(url)), 10)
 
 

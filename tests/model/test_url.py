@@ -18,7 +18,9 @@ BASES = [
 links = st.one_of(
     st.text(alphabet="ab0/.?=&%-_~:@;,+!$'()*#\\ \t\n2eE[]|^", max_size=24),
     st.text(max_size=12),
-    st.builds("{}:{}".format, st.sampled_from(["http", "HTTPS", "mailto", "c", "1"]), st.text(max_size=6)),
+    st.builds(
+        "{}:{}".format, st.sampled_from(["http", "HTTPS", "mailto", "javascript", "c", "1"]), st.text(max_size=6)
+    ),
     st.builds(
         "{}://{}{}/{}".format,
         st.sampled_from(["http", "https"]),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from uttu.fetch.cookies import CookieJar, cookie_header
+from uttu.fetch.cookies import CookieJar, build_cookie_header
 from uttu.model import Headers, Request
 from uttu.policy.redirect import redirect_request
 
@@ -45,9 +45,9 @@ def test_a_deleted_cookie_is_not_sent_again() -> None:
     # Nor by a worker that has it in its jar, because it fetched the first page.
     jar = CookieJar()
     jar.adopt(first.carried)
-    assert cookie_header(jar, Request.to("http://a.example/in")) == "s=1"
+    assert build_cookie_header(jar, Request.to("http://a.example/in")) == "s=1"
     later = follow(first, "/out", "s=; Path=/; Max-Age=0", now=NOW + 5)
-    assert cookie_header(jar, later) == ""
+    assert build_cookie_header(jar, later) == ""
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_a_cookie_for_a_later_page_of_the_chain() -> None:
     assert home.cookies == {"s": "1", "t": "4"}
     assert follow(home, "https://sso.example/").cookies == {"u": "3"}
     jar = CookieJar()
-    assert cookie_header(jar, home) == "s=1; t=4"
-    assert cookie_header(jar, Request.to("https://sso.example/")) == "u=3"
-    assert cookie_header(jar, Request.to("http://a.example/in")) == "s=1; t=4"
+    assert build_cookie_header(jar, home) == "s=1; t=4"
+    assert build_cookie_header(jar, Request.to("https://sso.example/")) == "u=3"
+    assert build_cookie_header(jar, Request.to("http://a.example/in")) == "s=1; t=4"
 
 
 def test_a_cookie_that_expires_while_the_request_waits() -> None:
@@ -98,7 +98,7 @@ def test_a_cookie_that_expires_while_the_request_waits() -> None:
     assert follow(first, "/b", now=NOW + 59).cookies == {"s": "1"}
     assert follow(first, "/b", now=NOW + 61).cookies == {}
     old = follow(Request.to("http://a.example/"), "/a", "s=1; Max-Age=60; Path=/", now=1000.0)
-    assert cookie_header(CookieJar(), old) == ""
+    assert build_cookie_header(CookieJar(), old) == ""
 
 
 def test_the_spiders_cookies_stay_with_their_host() -> None:
@@ -115,7 +115,7 @@ def test_the_spiders_cookies_stay_with_their_host() -> None:
     assert follow(with_values, "/x").cookies == {"odd": "x;y=z"}
 
 
-def test_a_cookie_header_goes_along_from_http_to_https() -> None:
+def test_a_build_cookie_header_goes_along_from_http_to_https() -> None:
     start = Request.to("http://a.example/", headers={"Cookie": "own=1", "Authorization": "x"})
     assert follow(start, "https://a.example/").headers == {"Cookie": "own=1"}
     assert follow(start, "https://b.example/").headers == {}
@@ -125,9 +125,9 @@ def test_a_cookie_header_goes_along_from_http_to_https() -> None:
 
 def test_spider_cookies_win_over_the_jar_after_a_redirect() -> None:
     jar = CookieJar()
-    jar.keep(Headers([("set-cookie", "own=jar; Path=/"), ("set-cookie", "j=1; Path=/")]), "http://a.example/")
+    jar.store(Headers([("set-cookie", "own=jar; Path=/"), ("set-cookie", "j=1; Path=/")]), "http://a.example/")
     target = follow(Request.to("http://a.example/", cookies={"own": "mine"}), "/x", "r=2; Path=/x")
-    assert cookie_header(jar, target) == "r=2; j=1; own=mine"
+    assert build_cookie_header(jar, target) == "r=2; j=1; own=mine"
 
 
 def test_what_travels_is_bounded() -> None:
@@ -147,7 +147,8 @@ def test_bytes_that_are_not_utf_8_travel() -> None:
     raw = b"s=\xe9\xff".decode("utf-8", "surrogateescape")
     target = follow(Request.to("http://a.example/"), "/x", raw, "u=gr\xfc\xdf")
     assert target.cookies == {"s": "\xe9\xff", "u": "gr\xfc\xdf"}
-    assert cookie_header(CookieJar(), target).encode("utf-8", "surrogateescape") == b"s=\xe9\xff; u=gr\xc3\xbc\xc3\x9f"
+    sent = build_cookie_header(CookieJar(), target).encode("utf-8", "surrogateescape")
+    assert sent == b"s=\xe9\xff; u=gr\xc3\xbc\xc3\x9f"
 
 
 def test_a_redirect_without_cookies_carries_nothing() -> None:

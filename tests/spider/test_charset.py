@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from uttu.spider.charset import LATE_META, decode, encoding_of, find_encoding, is_utf8
+from uttu.spider.charset import LATE_META_BYTES, decode, encoding_of, find_encoding, is_utf8
 
 HTML = "text/html"
 
@@ -151,7 +151,7 @@ def test_a_late_meta_counts_as_in_browsers(before: bytes, late: bytes, encoding:
 
 
 def test_a_meta_is_looked_for_up_to_a_bound() -> None:
-    body = b" " * LATE_META + b"<meta charset=koi8-r>"
+    body = b" " * LATE_META_BYTES + b"<meta charset=koi8-r>"
     assert decode(body, HTML)[1] == "utf-8"
     assert decode(body[100:], HTML)[1] == "koi8-r"
 

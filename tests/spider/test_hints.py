@@ -145,7 +145,7 @@ def test_the_names_of_job_settings_are_known() -> None:
     [("parse", "@spider.page"), ("pages", "'page'"), ("on_eror", "'on_error'"), ("custom_settings", "keywords")],
 )
 def test_names_of_a_spider(name: str, hint: str) -> None:
-    with pytest.raises(AttributeError, match=f"a spider has no {name!r}; .*{hint}"):
+    with pytest.raises(AttributeError, match=f"A spider has no {name!r}; .*{hint}"):
         getattr(Spider("s"), name)
     assert not hasattr(Spider("s"), "model_dump")
 
@@ -158,7 +158,7 @@ def test_functions_of_a_spider() -> None:
     spider = Spider("s")
     with pytest.raises(SpiderError, match="without brackets"):
         spider.page("https://example.org/")  # type: ignore[call-overload]
-    with pytest.raises(SpiderError, match=r"called with the page alone, but .*'response'.*def parse\(page\)"):
+    with pytest.raises(SpiderError, match=r"called with the page only, but .*'response'.*def parse\(page\)"):
         spider.page(parse)
     spider.page(lambda page, more=1: None)
 
@@ -190,17 +190,17 @@ def test_empty_brackets_are_taken() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (lambda spider: spider.page(url="x"), "@spider.page goes right above .* without brackets; it was given url="),
-        (lambda spider: spider.page("a", "b"), "@spider.page .* it was given 'a', 'b'"),
-        (lambda spider: spider.page(None), "@spider.page .* it was given None"),
-        (lambda spider: spider.page()(None), "@spider.page .* it was given None"),
+        (lambda spider: spider.page(url="x"), "@spider.page goes right above .* without brackets; it got url="),
+        (lambda spider: spider.page("a", "b"), "@spider.page .* it got 'a', 'b'"),
+        (lambda spider: spider.page(None), "@spider.page .* it got None"),
+        (lambda spider: spider.page()(None), "@spider.page .* it got None"),
         (lambda spider: spider.page(functools.partial(parse, None)), "with a name"),
-        (lambda spider: spider.start("https://example.org/"), "@spider.start .* it was given 'https"),
-        (lambda spider: spider.start(url="x"), "@spider.start .* it was given url="),
+        (lambda spider: spider.start("https://example.org/"), "@spider.start .* it got 'https"),
+        (lambda spider: spider.start(url="x"), "@spider.start .* it got url="),
         (lambda spider: spider.start(lambda page: []), "called without arguments, but .*'page'"),
-        (lambda spider: spider.on_error(lambda: None), "called with the failure alone, but"),
+        (lambda spider: spider.on_error(lambda: None), "called with the failure only, but"),
         (lambda spider: spider.use(lambda request: []), "called with the request and the next step, but"),
-        (lambda spider: spider.use(delay=1), "@spider.use .* it was given delay="),
+        (lambda spider: spider.use(delay=1), "@spider.use .* it got delay="),
     ],
 )
 def test_other_things_in_brackets(wrong: Callable[[Any], Any], said: str) -> None:
@@ -223,7 +223,7 @@ def test_a_file_that_is_not_there(tmp_path: Path, given: str, hint: str) -> None
 def test_a_class_is_no_spider(tmp_path: Path) -> None:
     file = tmp_path / "quotes.py"
     file.write_text("from uttu import Spider\nclass Quotes(Spider):\n    name = 'quotes'\n")
-    with pytest.raises(SpiderError, match="has the class Quotes, but no spider; a spider is an object"):
+    with pytest.raises(SpiderError, match=r"has the class Quotes, but no spider\. A spider is an object"):
         load_spider(file)
 
 
@@ -263,7 +263,7 @@ def page() -> Page:
         (lambda: page().soup, "page.css(…)"),  # type: ignore[attr-defined]
         (lambda: page().html, "page.text"),  # type: ignore[attr-defined]
         (lambda: page().response.css("a"), "page.css(…)"),  # type: ignore[attr-defined]
-        (lambda: page().raise_for_status(), "don't reach handlers"),  # type: ignore[attr-defined]
+        (lambda: page().raise_for_status(), "handlers only get pages with a status of 2xx"),  # type: ignore[attr-defined]
         (lambda: page().css("a").attr("href"), "::attr(NAME)"),  # type: ignore[attr-defined]
         (lambda: page().css("a").string, ".text"),  # type: ignore[attr-defined]
         (lambda: page().css_first("a"), ".css(…)[0]"),  # type: ignore[attr-defined]
@@ -274,13 +274,13 @@ def page() -> Page:
         (lambda: page().follow_all("a", callback=parse), "page.follow_all() has no argument 'callback'. Use to="),
         (lambda: page().follow("a", parse), "(write to=HANDLER)"),  # type: ignore[call-arg, arg-type]
         (lambda: page().follow_all("a", parse), "(write to=HANDLER)"),  # type: ignore[call-arg]
-        (lambda: page().follow_all(css="a"), "without a name"),
+        (lambda: page().follow_all(css="a"), "pass the selector by position"),
         (lambda: page().follow_all(allow="x"), "page.links(allow=…)"),
         (lambda: page().follow("a", dont_filter=True), "Use salt="),
         (lambda: page().follow("a", handler=parse), "Use to=parse"),
         (lambda: Request.to("https://example.org/", handler=parse), "Use handler='parse'"),
         (lambda: Request("https://example.org/", handler=parse), "Use handler='parse'"),  # type: ignore[arg-type]
-        (lambda: encode({"title": page().css("a")}), "write .get() or .getall() behind it"),
+        (lambda: encode({"title": page().css("a")}), "write .get() or .getall() after it"),
     ],
 )
 def test_errors_of_handlers(wrong: Callable[[], Any], hint: str) -> None:

@@ -165,13 +165,13 @@ async def test_the_loop_goes_on_while_a_large_page_is_parsed() -> None:
         await asyncio.sleep(0)
     await preparing
     assert beats > 3
-    assert page._found_roots is not None
+    assert page._cached_roots is not None
 
 
 async def test_small_pages_and_other_types_are_not_parsed_ahead() -> None:
     for page in (page_of("<p>x"), page_of("x" * html.THREAD_BYTES * 2, content_type="application/json")):
         await page.prepare()
-        assert page._found_roots is None
+        assert page._cached_roots is None
 
 
 @pytest.mark.parametrize("attribute", ATTRIBUTES.values(), ids=ATTRIBUTES)
@@ -296,5 +296,5 @@ def test_the_source_of_a_large_page_tells_what_its_tree_has_not() -> None:
         "<font x><tem><basefont>": {"table"},
     }.items():
         tree = html.parse(("<p>x</p>" * html._FEW_TAGS + source).encode())
-        assert isinstance(tree, html._Searched)
+        assert isinstance(tree, html._SearchedParser)
         assert tree._absent == absent

@@ -67,7 +67,7 @@ def found(page: Page, outer: str, inner: str) -> list[object]:
 def test_the_same_is_found(source: str, outer: str, inner: str) -> None:
     expected = found(page_of(source), outer, inner)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matching, "_MOST_LOOKS", 0)
+        patch.setattr(matching, "_MAX_VISITS", 0)
         page = page_of(source)
         assert found(page, outer, inner) == expected
         assert "uttu" not in page.css("html").get("")

@@ -21,7 +21,7 @@ from uttu.errors import ConfigError, SpiderError, StartError
 from uttu.policy.robots import parse
 from uttu.spider.items import encode
 from uttu.spider.loader import load_spider
-from uttu.spider.spider import SITEMAP, named_sitemaps, sitemap_request, wants_robots
+from uttu.spider.spider import SITEMAP, request_sitemaps, sitemap_request, wants_robots
 from uttu.testing.pages import page_of
 
 
@@ -83,7 +83,7 @@ def test_a_second_start_or_error_handler_is_refused() -> None:
 
     for what, register in (("start", spider.start), ("on_error", spider.on_error)):
         register(one)
-        with pytest.raises(SpiderError, match=f"two @spider.{what} functions, 'one' and 'other'; it takes one"):
+        with pytest.raises(SpiderError, match=rf"two @spider.{what} functions, 'one' and 'other'\. Keep one"):
             register(other)
     assert [spider.starter, spider.error_handler] == [one] * 2
 
@@ -216,7 +216,7 @@ async def test_the_sitemap_handler() -> None:
 )
 def test_the_sitemaps_that_a_robots_txt_names(robots: str, sitemaps: list[str]) -> None:
     request = sitemap_request(Request.to("http://example.org/", depth=2))
-    assert list(named_sitemaps(request, parse(robots.encode()))) == [
+    assert list(request_sitemaps(request, parse(robots.encode()))) == [
         Request(url=f"http://example.org/{name}", handler=SITEMAP, depth=2) for name in sitemaps
     ]
 
@@ -265,9 +265,9 @@ def test_arguments_that_are_given_as_json(default: Any, given: str, expected: An
 
 @pytest.mark.parametrize("given", ["2", "2,3", "", "[2", '{"a":1}'])
 def test_a_list_that_is_no_json(given: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^-a l={re.escape(given)}: a list is given as JSON, like 'l=\[1, 2\]': "):
+    with pytest.raises(ConfigError, match=rf"^-a l={re.escape(given)}: write a list as JSON, like 'l=\[1, 2\]': "):
         Spider("s", args={"l": [1]}).set_args({"l": given})
-    with pytest.raises(ConfigError, match=r"a dict is given as JSON, like 'l=\{\"a\": 1\}'"):
+    with pytest.raises(ConfigError, match=r"write a dict as JSON, like 'l=\{\"a\": 1\}'"):
         Spider("s", args={"l": {}}).set_args({"l": "[2]"})
 
 
@@ -287,7 +287,7 @@ def test_items_of_every_kind(item: Any, expected: bytes) -> None:
 
 
 def test_an_item_that_has_no_form_in_json() -> None:
-    with pytest.raises(TypeError, match=r"can't be written as JSON: object .* has no form in JSON"):
+    with pytest.raises(TypeError, match=r"can't be written as JSON: JSON has no type for object"):
         encode({"a": object()})
 
 
@@ -312,10 +312,10 @@ def test_loading(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("def (:\n", r"syntax error in line 1"),
-        ("x = 1\n", r"has no spider; write one"),
-        (GOOD + "other = Spider('two')\n", r"has 2 spiders \(one, two\); choose one with --spider"),
-        ("import nonsense_module\n", r"can't be loaded:\n(.|\n)*line 1(.|\n)*No module named 'nonsense_module'"),
-        ("from uttu import Spider\nspider = Spider('one')\n", r"has no handler; put @spider.page"),
+        ("x = 1\n", r"has no spider\. Write one"),
+        (GOOD + "other = Spider('two')\n", r"has 2 spiders \(one, two\)\. Choose one with --spider"),
+        ("import nonsense_module\n", r"Cannot load .*:\n(.|\n)*line 1(.|\n)*No module named 'nonsense_module'"),
+        ("from uttu import Spider\nspider = Spider('one')\n", r"has no handler\. Put @spider.page"),
     ],
 )
 def test_files_that_can_not_be_used(tmp_path: Path, text: str, message: str) -> None:
@@ -328,7 +328,7 @@ def test_choosing_among_spiders(tmp_path: Path) -> None:
     assert load_spider(file, "two").name == "two"
     with pytest.raises(SpiderError, match="no spider 'three'; it has: one, two"):
         load_spider(file, "three")
-    with pytest.raises(SpiderError, match="there is no spider file"):
+    with pytest.raises(SpiderError, match="There is no spider file"):
         load_spider(tmp_path / "missing.py")
 
 

@@ -259,7 +259,7 @@ async def test_a_large_document_is_parsed_in_a_thread() -> None:
         await asyncio.sleep(0)
     await preparing
     assert beats > 3
-    assert page._made_document is not None
+    assert page._cached_document is not None
 
 
 @pytest.mark.parametrize(

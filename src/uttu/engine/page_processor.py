@@ -55,8 +55,8 @@ from uttu.policy.robots import ALLOW_ALL, Robots
 from uttu.policy.throttle import adjust_delay
 from uttu.settings import Settings
 from uttu.spider import Failure, Page, Spider
-from uttu.spider.page import refresh_target
-from uttu.spider.spider import Middleware, Next, named_sitemaps, wants_robots
+from uttu.spider.page import find_refresh_target
+from uttu.spider.spider import Middleware, Next, request_sitemaps, wants_robots
 
 _MOST_DELAYS = 20_000
 # Handlers of one loop round may take this share of the crawl's delay, and at least _SHORTEST_SLICE seconds, so that
@@ -156,7 +156,7 @@ class PageProcessor:
             if rules is None:
                 return visit.retry(counted=False)
             if wants_robots(request):
-                children = self._link_filter.admit(named_sitemaps(request, rules), visit.lease.lane)
+                children = self._link_filter.admit(request_sitemaps(request, rules), visit.lease.lane)
                 return visit.done(children=children, note="read for its sitemaps, once for the whole site")
             if refused := self._robots.refuse(rules, request.url):
                 raise _PageFailed(GIVE_UP, DeadKind.ROBOTS, refused)
@@ -211,7 +211,7 @@ class PageProcessor:
                 visit.pace = self._throttled(visit.lease, response)
         self._patience.answered(visit.lease.lane, response.status)
         if response.ok:
-            if self._settings.meta_refresh and (target := refresh_target(response)):
+            if self._settings.meta_refresh and (target := find_refresh_target(response)):
                 child = Request.from_canonical(target, depth=visit.lease.request.depth)
                 if not self._link_filter.refuse(child, visit.lease.lane):
                     return self._redirected(visit, response, target, 303)

@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS responses (
 _LOAD: Final = "SELECT status, version, headers, body FROM responses WHERE fingerprint = ? AND url = ?"
 _STORE: Final = "INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?, ?, ?)"
 _BUSY_SECONDS: Final = 30.0
-_LEVEL: Final = 3  # zlib: HTML shrinks to a quarter; higher levels take three times as long for a tenth more
+_ZLIB_LEVEL: Final = 3  # zlib: HTML shrinks to a quarter; higher levels take three times as long for a tenth more
 
 _encode_headers = msgspec.json.Encoder().encode
 _decode_headers = msgspec.json.Decoder(tuple[tuple[str, str], ...]).decode
@@ -65,11 +65,11 @@ class CachingFetcher:
 
     async def fetch(self, request: Request, *, first: int | None = None) -> Response:
         loop = asyncio.get_running_loop()
-        kept = await loop.run_in_executor(self._thread, self._load, request)
-        if kept is not None:
-            if first is None or len(kept.body) <= first:
-                return kept
-            return msgspec.structs.replace(kept, body=kept.body[:first], cut=True)
+        cached = await loop.run_in_executor(self._thread, self._load, request)
+        if cached is not None:
+            if first is None or len(cached.body) <= first:
+                return cached
+            return msgspec.structs.replace(cached, body=cached.body[:first], cut=True)
         response = await self._inner.fetch(request, first=first)
         # A cut response is not stored: a later fetch of the same URL may need the complete body.
         if response.status < 500 and response.status != 429 and not response.cut:
@@ -93,7 +93,7 @@ class CachingFetcher:
 
     def _load(self, request: Request) -> Response | None:
         started = time.monotonic()
-        with self._usable() as db:
+        with self._open_db() as db:
             row = db.execute(_LOAD, (request.fingerprint, request.url)).fetchone()
             if row is None:
                 return None
@@ -114,24 +114,24 @@ class CachingFetcher:
     def _store(self, response: Response) -> None:
         request = response.request
         headers = _encode_headers(response.headers.pairs())
-        body = zlib.compress(response.body, _LEVEL)
+        body = zlib.compress(response.body, _ZLIB_LEVEL)
         row = (request.fingerprint, request.url, response.status, response.version, headers, body)
-        with self._usable() as db:
+        with self._open_db() as db:
             db.execute(_STORE, row)
 
     @contextmanager
-    def _usable(self) -> Iterator[sqlite3.Connection]:
+    def _open_db(self) -> Iterator[sqlite3.Connection]:
         try:
             if self._db is None:
                 self._file.parent.mkdir(parents=True, exist_ok=True)
                 self._db = _connect(self._file)
             yield self._db
         except sqlite3.OperationalError as error:
-            raise StoreError(f"the cache {self._file} can't be read or written: {error}") from error
+            raise StoreError(f"Cannot read or write the cache {self._file}: {error}") from error
         except (sqlite3.DatabaseError, zlib.error, msgspec.MsgspecError) as error:
             raise StoreError(
-                f"the cache {self._file} is damaged ({error}). It holds nothing but fetched pages: "
-                "delete it, and they are fetched again"
+                f"The cache {self._file} is damaged ({error}). Delete it: it only holds fetched pages, which are then "
+                "fetched again"
             ) from error
 
     def _disconnect(self) -> None:
@@ -143,7 +143,7 @@ class CachingFetcher:
 def _connect(file: Path) -> sqlite3.Connection:
     db = sqlite3.connect(file, timeout=_BUSY_SECONDS, isolation_level=None)
     try:
-        _write_ahead(db)
+        _enable_wal(db)
         db.execute("PRAGMA synchronous = NORMAL")
         db.execute(_SCHEMA)
     except BaseException:
@@ -152,7 +152,7 @@ def _connect(file: Path) -> sqlite3.Connection:
     return db
 
 
-def _write_ahead(db: sqlite3.Connection) -> None:
+def _enable_wal(db: sqlite3.Connection) -> None:
     # If two processes open a new file at once, this statement fails with SQLITE_BUSY without waiting for the busy
     # timeout. So wait here.
     deadline = time.monotonic() + _BUSY_SECONDS

@@ -2,12 +2,12 @@
 
 The host decides what decompression costs: 16 KB can become 16 MB, and a deflate stream of empty blocks takes 100 ns a
 byte without any output. So :func:`decode_in_steps` is a generator. It yields after ``SLICE_SECONDS`` of work, and
-:class:`BodyDecoder` lets the event loop run in between. One step reads at most ``_INPUT`` bytes and produces at most
-``_OUTPUT`` bytes, about 5 ms. An ordinary page takes one call (:func:`decode_at_once`). A lock lets only one slice run
-per loop iteration, no matter how many bodies are being decoded.
+:class:`BodyDecoder` lets the event loop run in between. One step reads at most ``_STEP_INPUT`` bytes and produces at
+most ``_STEP_OUTPUT`` bytes, about 5 ms. An ordinary page takes one call (:func:`decode_at_once`). A lock lets only one
+slice run per loop iteration, no matter how many bodies are being decoded.
 
-Four bounds: the decoded size (``limit``, per coding), ``_MOST_MEMBERS`` members per body, ``_MOST_CODINGS`` codings
-per body, and ``_MOST_SECONDS`` of CPU time in total.
+Four bounds: the decoded size (``limit``, per coding), ``_MAX_MEMBERS`` members per body, ``_MAX_CODINGS`` codings
+per body, and ``_MAX_SECONDS`` of CPU time in total.
 
 Every coding is adapted to the interface of :mod:`zlib`. The packages for br and zstd are imported when first needed.
 """
@@ -30,12 +30,12 @@ _ZLIB: Final = 15
 _RAW: Final = -15
 _WINDOW: Final = 23  # log2 of the zstd window: RFC 9659 allows 8 MB
 # Bounds of one step: compressed bytes in, decompressed bytes out.
-_INPUT: Final = 65536
-_OUTPUT: Final = 1024 * 1024
+_STEP_INPUT: Final = 65536
+_STEP_OUTPUT: Final = 1024 * 1024
 SLICE_SECONDS: Final = 0.004  # wall-clock time of a slice
-_MOST_SECONDS: Final = 2.0  # CPU time per body
-_MOST_MEMBERS: Final = 10_000
-_MOST_CODINGS: Final = 5  # codings are nested, and each one costs a full pass
+_MAX_SECONDS: Final = 2.0  # CPU time per body
+_MAX_MEMBERS: Final = 10_000
+_MAX_CODINGS: Final = 5  # codings are nested, and each one costs a full pass
 
 
 class DecodedTooLarge(Exception):
@@ -65,15 +65,15 @@ class StreamDecoder(Protocol):
 
 
 class _Zlib:
-    __slots__ = ("_gave_most", "_stream")
+    __slots__ = ("_filled_buffer", "_stream")
 
     def __init__(self, wbits: int) -> None:
         self._stream = zlib.decompressobj(wbits)
-        self._gave_most = False
+        self._filled_buffer = False
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes:
         piece = self._stream.decompress(data, max_length)
-        self._gave_most = len(piece) == max_length
+        self._filled_buffer = len(piece) == max_length
         return piece
 
     @property
@@ -87,11 +87,11 @@ class _Zlib:
     @property
     def holds_output(self) -> bool:
         # zlib can consume all input and still hold the rest of its last match.
-        return self._gave_most and not self._stream.unconsumed_tail
+        return self._filled_buffer and not self._stream.unconsumed_tail
 
 
 class _Brotli:
-    __slots__ = ("_gave", "_stream")
+    __slots__ = ("_produced_output", "_stream")
 
     rest = b""  # a br body has one member; bytes after it are ignored
 
@@ -99,7 +99,7 @@ class _Brotli:
         import brotli
 
         self._stream = brotli.Decompressor()
-        self._gave = False
+        self._produced_output = False
 
     @property
     def eof(self) -> bool:
@@ -108,11 +108,11 @@ class _Brotli:
     @property
     def holds_output(self) -> bool:
         # It may hold output even if it accepts more input, so call it until it returns nothing.
-        return self._gave or not self._stream.can_accept_more_data()
+        return self._produced_output or not self._stream.can_accept_more_data()
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes:
         piece = bytes(self._stream.process(data, output_buffer_limit=max_length))
-        self._gave = bool(piece)
+        self._produced_output = bool(piece)
         return piece
 
 
@@ -140,37 +140,37 @@ class _Zstd:
         return not self._stream.needs_input and not self._stream.eof
 
 
-def _gzip(beginning: bytes) -> StreamDecoder:
+def _open_gzip(start: bytes) -> StreamDecoder:
     return _Zlib(_GZIP)
 
 
-def _deflate(beginning: bytes) -> StreamDecoder:
+def _open_deflate(start: bytes) -> StreamDecoder:
     """``deflate`` means the zlib format, but some servers send a bare stream. A zlib header has a checksum."""
-    header = int.from_bytes(beginning[:2], "big")
+    header = int.from_bytes(start[:2], "big")
     return _Zlib(_ZLIB if (header >> 8) & 0x0F == 8 and header % 31 == 0 else _RAW)
 
 
-def _br(beginning: bytes) -> StreamDecoder:
+def _open_br(start: bytes) -> StreamDecoder:
     return _Brotli()
 
 
-def _zstd(beginning: bytes) -> StreamDecoder:
+def _open_zstd(start: bytes) -> StreamDecoder:
     return _Zstd()
 
 
-def _unknown(beginning: bytes) -> StreamDecoder:
+def _refuse_coding(start: bytes) -> StreamDecoder:
     raise Undecodable("this coding is not supported")
 
 
 # For each coding: makes a decoder from a member's first bytes; the first byte of a further member (empty: one member).
 _CODINGS: Final[dict[str, tuple[Callable[[bytes], StreamDecoder], bytes]]] = {
-    "gzip": (_gzip, b"\x1f"),
-    "x-gzip": (_gzip, b"\x1f"),
-    "deflate": (_deflate, b""),
-    "br": (_br, b""),
-    "zstd": (_zstd, b"\x28"),
-    "compress": (_unknown, b""),
-    "x-compress": (_unknown, b""),
+    "gzip": (_open_gzip, b"\x1f"),
+    "x-gzip": (_open_gzip, b"\x1f"),
+    "deflate": (_open_deflate, b""),
+    "br": (_open_br, b""),
+    "zstd": (_open_zstd, b"\x28"),
+    "compress": (_refuse_coding, b""),
+    "x-compress": (_refuse_coding, b""),
 }
 
 DecodingSteps = Generator[None, None, tuple[bytes, bool]]
@@ -181,22 +181,22 @@ def parse_codings(content_encoding: str) -> list[str]:
 
     Servers also write charsets and nonsense into this header. Unknown values are ignored, as browsers do.
 
-    :raises Undecodable: there are more than ``_MOST_CODINGS``.
+    :raises Undecodable: there are more than ``_MAX_CODINGS``.
     """
     codings = [coding.strip().lower() for coding in content_encoding.split(",")]
     known = [coding for coding in reversed(codings) if coding in _CODINGS]
-    if len(known) > _MOST_CODINGS:
-        raise Undecodable(f"it has {len(known)} codings")
+    if len(known) > _MAX_CODINGS:
+        raise Undecodable(f"{len(known)} codings, at most {_MAX_CODINGS} are allowed")
     return known
 
 
 def decode_at_once(body: bytes, content_encoding: str, limit: int) -> bytes | None:
-    """Decompress the usual body: gzip, small, of one member. None for others: see :func:`decode_in_steps`."""
-    if content_encoding != "gzip" or len(body) > _INPUT:
+    """Decompress a small gzip body of one member in one call. None for others: see :func:`decode_in_steps`."""
+    if content_encoding != "gzip" or len(body) > _STEP_INPUT:
         return None
     stream = zlib.decompressobj(_GZIP)
     try:
-        decoded = stream.decompress(body, _OUTPUT)
+        decoded = stream.decompress(body, _STEP_OUTPUT)
     except zlib.error:
         return None
     return decoded if stream.eof and not stream.unused_data and len(decoded) <= limit else None
@@ -212,87 +212,91 @@ def decode_in_steps(
     :raises DecodedTooLarge: the result is larger than ``limit``.
     :raises Undecodable: the body is damaged or takes too much work.
     """
-    work = _Work()
+    budget = _TimeBudget()
     for coding in codings:
-        body, is_whole = yield from _decode_coding(body, coding, limit, work, may_cut, is_whole)
+        body, is_whole = yield from _decode_coding(body, coding, limit, budget, may_cut, is_whole)
     return body, is_whole
 
 
-class _Work:
+class _TimeBudget:
     """The time spent on one body: wall-clock time in the current slice, CPU time in total."""
 
-    __slots__ = ("_slice", "_spent", "_spent_before")
+    __slots__ = ("_cpu_seconds", "_slice_cpu", "_slice_start")
 
     def __init__(self) -> None:
-        self._slice = perf_counter()
-        self._spent = 0.0  # CPU seconds of earlier slices
-        self._spent_before = thread_time()
+        self._slice_start = perf_counter()
+        self._cpu_seconds = 0.0  # CPU seconds of earlier slices
+        self._slice_cpu = thread_time()
 
-    def is_due(self) -> bool:
+    def is_slice_over(self) -> bool:
         """Whether to yield now. Call :meth:`resume` afterwards.
 
-        :raises Undecodable: the body has taken more than ``_MOST_SECONDS``.
+        :raises Undecodable: the body has taken more than ``_MAX_SECONDS``.
         """
-        if perf_counter() - self._slice < SLICE_SECONDS:
+        if perf_counter() - self._slice_start < SLICE_SECONDS:
             return False
-        self._spent += thread_time() - self._spent_before
-        if self._spent > _MOST_SECONDS:
-            raise Undecodable(f"it takes more than {_MOST_SECONDS:g} s to decompress")
+        self._cpu_seconds += thread_time() - self._slice_cpu
+        if self._cpu_seconds > _MAX_SECONDS:
+            raise Undecodable(f"decompression takes more than {_MAX_SECONDS:g} s")
         return True
 
     def resume(self) -> None:
-        self._slice, self._spent_before = perf_counter(), thread_time()
+        self._slice_start, self._slice_cpu = perf_counter(), thread_time()
 
 
-def _decode_coding(body: bytes, coding: str, limit: int, work: _Work, may_cut: bool, is_whole: bool) -> DecodingSteps:
+def _decode_coding(
+    body: bytes, coding: str, limit: int, budget: _TimeBudget, may_cut: bool, is_whole: bool
+) -> DecodingSteps:
     """Undo one coding. A body may have several members; bytes after the last one are ignored, as browsers do."""
-    begin, magic = _CODINGS[coding]
+    open_decoder, magic = _CODINGS[coding]
     pieces: list[bytes] = []
-    room = limit
-    at = members = 0
+    remaining = limit
+    offset = members = 0
     end = len(body)
-    careful = -1  # offset from which input is passed byte by byte; -1: nowhere
-    while at < end and (not members or (magic and body.startswith(magic, at))):
-        if members == _MOST_MEMBERS:
-            raise Undecodable("it has too many members")
+    single_step_from = -1  # offset from which input is passed byte by byte; -1: nowhere
+    while offset < end and (not members or (magic and body.startswith(magic, offset))):
+        if members == _MAX_MEMBERS:
+            raise Undecodable(f"more than {_MAX_MEMBERS} members")
         members += 1
-        stream = begin(body[at : at + 2])
+        stream = open_decoder(body[offset : offset + 2])
         while not stream.eof:
             if stream.holds_output:
                 data = b""
-            elif at < end:
-                data = body[at : at + _INPUT if careful < 0 else max(careful, at + 1)][:_INPUT]
+            elif offset < end:
+                data = body[
+                    offset : offset + _STEP_INPUT if single_step_from < 0 else max(single_step_from, offset + 1)
+                ][:_STEP_INPUT]
             elif is_whole:
-                raise Undecodable("the data ends early")
+                raise Undecodable("the data is truncated")
             else:
                 return b"".join(pieces), False
             try:
-                piece = stream.decompress(data, min(room + 1, _OUTPUT))
+                piece = stream.decompress(data, min(remaining + 1, _STEP_OUTPUT))
             except Exception as error:  # every decoder has its own exception class
-                if coding != "br" or careful >= 0:
+                if coding != "br" or single_step_from >= 0:
                     raise Undecodable(str(error)) from error
                 # The br decoder refuses the input that contains the end of its stream if more bytes follow. Start over,
                 # and pass that part byte by byte.
-                stream, careful = begin(b""), at
-                pieces, room, at = [], limit, 0
+                stream, single_step_from = open_decoder(b""), offset
+                pieces, remaining, offset = [], limit, 0
                 continue
-            at += len(data) - len(stream.rest)
-            room -= len(piece)
-            if room < 0:
+            offset += len(data) - len(stream.rest)
+            remaining -= len(piece)
+            if remaining < 0:
                 if not may_cut:
                     raise DecodedTooLarge
-                pieces.append(piece[:room])
+                pieces.append(piece[:remaining])
                 return b"".join(pieces), False
             if piece:
                 pieces.append(piece)
-            if work.is_due():
+            if budget.is_slice_over():
                 yield
-                work.resume()
+                budget.resume()
     return pieces[0] if len(pieces) == 1 else b"".join(pieces), is_whole
 
 
 # Headers that no longer describe a decoded body.
-_GONE: Final = ("content-encoding", "content-length")
+_REMOVED_HEADERS: Final = ("content-encoding", "content-length")
 
 
 class BodyDecoder:
@@ -304,7 +308,7 @@ class BodyDecoder:
         self._turn = asyncio.Lock()
 
     async def decode(self, url: str, response: RawResponse, *, first: int | None) -> None:
-        """Decode the body of a response in place, and drop the headers in ``_GONE``.
+        """Decode the body of a response in place, and drop the headers in ``_REMOVED_HEADERS``.
 
         :param first: see :meth:`uttu.fetch.base.Fetcher.fetch`.
         :raises TooLarge: the decoded body has more than ``max_body`` bytes.
@@ -315,7 +319,7 @@ class BodyDecoder:
             return
         encoding = ", ".join(headers.get_all("content-encoding"))
         if first is None and (decoded := decode_at_once(body, encoding, self._max_body)) is not None:
-            response.body, response.headers = decoded, headers.without(*_GONE)
+            response.body, response.headers = decoded, headers.without(*_REMOVED_HEADERS)
             return
         try:
             codings = parse_codings(encoding)
@@ -327,10 +331,10 @@ class BodyDecoder:
                 steps = decode_in_steps(body, codings, first, may_cut=True, is_whole=not response.cut)
             response.body, is_whole = await self._run(steps, response)
         except DecodedTooLarge as error:
-            raise make_too_large(url, self._max_body, "there are more when decompressed") from error
+            raise make_too_large(url, self._max_body, "after decompression") from error
         except Undecodable as error:
             raise BadResponse(f"{url}: the body does not decode as {encoding}: {error}") from error
-        response.headers, response.cut = headers.without(*_GONE), not is_whole
+        response.headers, response.cut = headers.without(*_REMOVED_HEADERS), not is_whole
 
     async def _run(self, steps: DecodingSteps, response: RawResponse) -> tuple[bytes, bool]:
         try:

@@ -1,7 +1,7 @@
 """One request and its response as connections exchange them, its timeouts, and how it can fail.
 
 Shared by HTTP/1.1 and HTTP/2. ``OutgoingRequest`` is a request ready to be sent, ``RawResponse`` the answer before its
-body is decompressed. Connections tell their owner (:class:`ConnectionOwner`) when they are open, idle and closed.
+body is decompressed. Connections call their owner (:class:`ConnectionOwner`) when they open, become idle and close.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ class Timeouts(NamedTuple):
 
 
 def describe_timeout(host: str, took: float | None, timeouts: Timeouts) -> str:
-    """Which of the timeouts it was, by how long the exchange ``took``; None: there was no connection."""
+    """Say which timeout expired. ``took`` is the duration of the exchange; None: there was no connection."""
     if took is None:
         limit, name = min((timeouts.connect, "connect_timeout"), (timeouts.total, "timeout"))
         return f"no connection to {host} within {name}={limit:g} s"
     if took >= timeouts.total:
-        return f"{host} did not finish the response within timeout={timeouts.total:g} s in all"
+        return f"{host} did not finish the response within timeout={timeouts.total:g} s"
     return f"{host} sent nothing for read_timeout={timeouts.read:g} s"
 
 
-def make_too_large(url: str, limit: int, why: str) -> TooLarge:
-    return TooLarge(f"{url}: the body is larger than max_body={limit} bytes: {why}")
+def make_too_large(url: str, limit: int, detail: str) -> TooLarge:
+    return TooLarge(f"{url}: the body is larger than max_body={limit} bytes ({detail})")
 
 
-# Longer than most delays between two requests to a host.
+# Idle connections are closed after this time. It is longer than most delays between two requests to a host.
 IDLE_SECONDS: Final = 20.0
-# When to look again for what has arrived but was not read yet.
-AGAIN_SECONDS: Final = 0.01
-HUNG_UP: Final = "it closed the connection"
-# They belong to one connection of HTTP/1, or say what HTTP/2 says otherwise.
+# At a deadline, if data has arrived but was not read yet, check again after this time.
+RECHECK_SECONDS: Final = 0.01
+CLOSED_BY_PEER: Final = "Connection closed by peer"
+# Headers that belong to an HTTP/1 connection, or that HTTP/2 replaces by pseudo-headers.
 _NOT_IN_HTTP2: Final = frozenset(
     {
         "host",
@@ -128,26 +128,26 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class ConnectionOwner(Protocol[T_contra]):
-    """Whoever a connection belongs to."""
+    """The pool that a connection belongs to."""
 
     @property
     def large_bodies(self) -> LargeBodies: ...
 
-    def opened(self, connection: T_contra, /) -> None:
-        """It is there."""
+    def on_open(self, connection: T_contra, /) -> None:
+        """The connection is open."""
 
-    def keep(self, connection: T_contra, /) -> None:
-        """It is idle, and can be used again."""
+    def on_idle(self, connection: T_contra, /) -> None:
+        """The connection has no exchange and can be used again."""
 
-    def forget(self, connection: T_contra, /) -> None:
-        """It is gone."""
+    def on_close(self, connection: T_contra, /) -> None:
+        """The connection is closed."""
 
 
 class ConnectionTimer:
     """The only timer of a connection. An exchange that ends in time neither starts nor cancels one.
 
-    The timer fires at the earliest deadline that it was given, and the connection then says when to fire next. A
-    deadline that moves back, which is the usual case, leaves it as it is.
+    The timer fires at the earliest deadline that was passed to ``watch``; the connection then passes the next one. A
+    later deadline, which is the usual case, does not change the timer.
     """
 
     __slots__ = ("_due", "_handle", "_loop")
@@ -200,7 +200,7 @@ _BUFFER: Final = memoryview(bytearray(256 * 1024))
 class OutgoingRequest:
     """A request, ready to be sent; ``lines`` are its ``headers`` (names in lower case) as HTTP/1 writes them.
 
-    ``limit``: how many bytes of a body are read. A longer one is cut if it ``may_cut``, and refused otherwise.
+    ``limit`` is the maximum size of the response body in bytes. A longer body is cut if ``may_cut``, else refused.
     """
 
     __slots__ = ("_headers", "_host", "_lines", "_scheme", "_target", "body", "is_head", "limit", "may_cut", "method")
@@ -229,14 +229,14 @@ class OutgoingRequest:
         self._lines = lines
 
     def encode_http1(self, *, absolute: bool = False) -> bytes:
-        """``absolute``: for a proxy, which has to know the host."""
+        """The request as HTTP/1.1. With ``absolute``, its target is the whole URL, as proxies need it."""
         target = f"{self._scheme}://{self._host}{self._target}" if absolute else self._target
-        own_host = "" if "host" in self._headers else f"Host: {self._host}\r\n"
-        head = f"{self.method} {target} HTTP/1.1\r\n{own_host}{self._lines}\r\n".encode("utf-8", "surrogateescape")
+        host_line = "" if "host" in self._headers else f"Host: {self._host}\r\n"
+        head = f"{self.method} {target} HTTP/1.1\r\n{host_line}{self._lines}\r\n".encode("utf-8", "surrogateescape")
         return head + self.body if self.body else head
 
     def encode_http2_headers(self) -> bytes:
-        """The block of its headers."""
+        """The header block for HTTP/2, with the pseudo-headers first."""
         block = [
             encode_field(b":method", self.method.encode()),
             encode_field(b":scheme", self._scheme.encode()),
@@ -252,7 +252,7 @@ class OutgoingRequest:
 
 
 class RawResponse:
-    """A response, its body not decompressed; ``received``: when it began to arrive."""
+    """A response whose body is not decompressed. ``received`` is the monotonic time when its first byte arrived."""
 
     __slots__ = ("body", "cut", "headers", "received", "reservation", "status", "version")
 
@@ -273,17 +273,17 @@ class PoolClosed(Exception):
 
 
 class ConnectionBroken(Exception):
-    """The connection broke; ``begun``: after the head of the response."""
+    """The connection broke. ``has_head``: the head of the response had arrived."""
 
-    def __init__(self, begun: bool, cause: OSError) -> None:
+    def __init__(self, has_head: bool, cause: OSError) -> None:
         super().__init__(str(cause))
-        self.begun = begun
+        self.has_head = has_head
         self.cause = cause
 
 
 class RequestUnprocessed(Exception):
-    """The host did not begin to work on the request, so it may be sent again; ``needs_http1``: not by HTTP/2."""
+    """The host did not process the request, so it may be sent again. ``needs_http1``: only over HTTP/1.1."""
 
     def __init__(self, *, needs_http1: bool = False) -> None:
-        super().__init__("it refused the request before it worked on it")
+        super().__init__("the host did not process the request")
         self.needs_http1 = needs_http1

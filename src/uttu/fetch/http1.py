@@ -1,7 +1,7 @@
 """HTTP/1.1 connections, with TLS and without.
 
-A connection serves one exchange at a time. :class:`ResponseParser` reads the response; what is here sends the request,
-keeps the timeouts and decides whether the connection can be used again.
+A connection serves one exchange at a time. It sends the request, feeds :class:`ResponseParser` with the response,
+enforces the timeouts, and becomes idle or closes after the exchange.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from time import monotonic
 from typing import cast
 
 from uttu.fetch.exchange import (
-    AGAIN_SECONDS,
-    HUNG_UP,
+    CLOSED_BY_PEER,
     IDLE_SECONDS,
     LARGE_BODY,
+    RECHECK_SECONDS,
     ConnectionBroken,
     ConnectionOwner,
     ConnectionTimer,
@@ -27,7 +27,7 @@ from uttu.fetch.exchange import (
     drop_reservation,
 )
 from uttu.fetch.http1_parser import InvalidResponse, ResponseParser
-from uttu.fetch.tls import keep_session
+from uttu.fetch.tls import store_session
 
 
 class Http1Connection(asyncio.BaseProtocol):
@@ -48,99 +48,101 @@ class Http1Connection(asyncio.BaseProtocol):
         self._loop = loop
         self._absolute = absolute
         self._transport: asyncio.Transport
-        self._arrived = select.poll()
-        self._reading: ResponseParser | None = None
-        self._early = False  # whether the host spoke before it was first asked
+        self._unread = select.poll()  # polls the socket for data that the event loop has not read yet
+        self._parser: ResponseParser | None = None
+        self._received_early = False  # whether data arrived before the first request
         self._waiter: asyncio.Future[float]
-        self._started = 0.0  # the exchange; 0: there was none
-        self._received = 0.0  # the beginning of the response
-        self._heard = 0.0  # anything, or the exchange began
+        # Monotonic seconds; 0: not yet.
+        self._started = 0.0  # the current or last exchange
+        self._received = 0.0  # its first byte
+        self._last_read = 0.0  # the last read, or the start of the exchange
         self._timer = ConnectionTimer(loop)
         self._reservation: asyncio.Future[Reservation] | None = None  # of a large body
         self._is_paused = False
 
     @property
     def is_usable(self) -> bool:
-        """Whether nothing has come since the last response: it would be the host's end, or nothing good."""
-        return not self._transport.is_closing() and not self._arrived.poll(0)
+        """Whether the connection is open and no data is waiting: between responses that is an end of stream or junk."""
+        return not self._transport.is_closing() and not self._unread.poll(0)
 
     async def exchange(self, outgoing: OutgoingRequest, started: float) -> RawResponse:
-        """Send a request and read its response. ``started``: the fetch did.
+        """Send a request and read its response.
 
-        :raises TimeoutError: it took too long in all, or nothing came for too long.
-        :raises Broken: the host hung up.
-        :raises Garbled, TooMuch: see :class:`ResponseParser`.
-        :raises Closed: the connection was closed meanwhile.
+        :param started: the monotonic time when the fetch began.
+        :raises TimeoutError: the total or the read timeout expired.
+        :raises ConnectionBroken: the connection ended before the response did.
+        :raises InvalidResponse, BodyLimitExceeded: see :class:`ResponseParser`.
+        :raises PoolClosed: the pool was closed during the exchange.
         """
         if self._transport.is_closing():
-            raise ConnectionBroken(False, ConnectionError(HUNG_UP))
-        if self._early:
-            self.drop()
-            raise InvalidResponse("it speaks before it is asked")
+            raise ConnectionBroken(False, ConnectionError(CLOSED_BY_PEER))
+        if self._received_early:
+            self.abort()
+            raise InvalidResponse("data before the request")
         waiter: asyncio.Future[float] = self._loop.create_future()
         is_first = not self._started
         self._waiter = waiter
-        self._reading = reading = ResponseParser(outgoing.limit, may_cut=outgoing.may_cut, bodiless=outgoing.is_head)
-        self._started, self._received, self._heard = started, 0.0, monotonic()
+        self._parser = parser = ResponseParser(outgoing.limit, may_cut=outgoing.may_cut, bodiless=outgoing.is_head)
+        self._started, self._received, self._last_read = started, 0.0, monotonic()
         self._timer.watch(self._deadline, self._check_deadlines)
         self._transport.write(outgoing.encode_http1(absolute=self._absolute))
         try:
             received = await waiter
         except asyncio.CancelledError:
             self._drop_reservation()
-            if self._reading is reading:
-                self.drop()
+            if self._parser is parser:
+                self.abort()
             elif waiter.done() and not waiter.cancelled():
-                waiter.exception()  # it ended at the same moment, and nobody asks how
+                waiter.exception()  # mark as retrieved: the exchange failed at the same moment
             raise
         except Exception as error:
             self._drop_reservation()
             if isinstance(error, OSError) and not isinstance(error, TimeoutError):
-                raise ConnectionBroken(reading.status >= 200, error) from error
+                raise ConnectionBroken(parser.status >= 200, error) from error
             raise
-        if is_first and (secured := self._transport.get_extra_info("ssl_object")) is not None:
-            keep_session(secured)
-        answer = RawResponse(reading.status, reading.version, reading.headers, received, reading.body, reading.cut)
+        if is_first and (tls_object := self._transport.get_extra_info("ssl_object")) is not None:
+            store_session(tls_object)
+        response = RawResponse(parser.status, parser.version, parser.headers, received, parser.body, parser.cut)
         if self._reservation is not None:
-            answer.reservation, self._reservation = self._reservation, None
-        return answer
+            response.reservation, self._reservation = self._reservation, None
+        return response
 
     def fail(self, error: Exception) -> None:
-        """End the exchange under way with this, and the connection."""
-        if self._reading is not None and not self._waiter.done():
+        """Let the current exchange raise ``error``, and abort the connection."""
+        if self._parser is not None and not self._waiter.done():
             self._waiter.set_exception(error)
-        self.drop()
+        self.abort()
 
-    def drop(self) -> None:
-        self._reading = None
+    def abort(self) -> None:
+        self._parser = None
         self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
-        self._owner.opened(self)
-        self._arrived.register(transport.get_extra_info("socket"), select.POLLIN)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's class does not inherit from it
+        self._owner.on_open(self)
+        self._unread.register(transport.get_extra_info("socket"), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
-        self._heard = monotonic()
+        self._last_read = monotonic()
         if not self._started:
-            self._early = True
+            self._received_early = True
             return
-        if self._reading is None or self._waiter.done():
-            self.drop()  # it spoke without being asked, or nobody listens any more
+        if self._parser is None or self._waiter.done():
+            self.abort()  # data without a request, or the fetch was cancelled
             return
         if not self._received:
-            self._received = self._heard
+            self._received = self._last_read
         try:
-            if self._reading.feed(data):
-                self._finish(self._reading)
-            elif self._reservation is None and self._reading.size > LARGE_BODY:
-                self._reserve(self._reading)
+            if self._parser.feed(data):
+                self._finish(self._parser)
+            elif self._reservation is None and self._parser.size > LARGE_BODY:
+                self._reserve(self._parser)
         except Exception as error:
             self.fail(error)
 
-    def _reserve(self, reading: ResponseParser) -> None:
+    def _reserve(self, parser: ResponseParser) -> None:
         """Reserve memory for a large body; stop reading until it is granted."""
-        self._reservation = self._owner.large_bodies.reserve(reading.limit)
+        self._reservation = self._owner.large_bodies.reserve(parser.limit)
         if not self._reservation.done():
             self._is_paused = True
             self._transport.pause_reading()
@@ -156,54 +158,55 @@ class Http1Connection(asyncio.BaseProtocol):
         self._reservation = None
 
     def eof_received(self) -> None:
-        if self._reading is not None and not self._waiter.done() and self._reading.end():
-            self._finish(self._reading)
+        if self._parser is not None and not self._waiter.done() and self._parser.end():
+            self._finish(self._parser)
         else:
-            self.fail(ConnectionError(HUNG_UP))
+            self.fail(ConnectionError(CLOSED_BY_PEER))
 
     def connection_lost(self, error: Exception | None) -> None:
         self._timer.cancel()
-        self._owner.forget(self)
-        # Some hosts close a connection with TLS without saying so first. Browsers take that for the end, too.
-        if error is None and self._reading is not None and not self._waiter.done() and self._reading.end():
-            self._finish(self._reading)
+        self._owner.on_close(self)
+        # Some hosts close a TLS connection without close_notify. Browsers accept that as the end of the body, too.
+        if error is None and self._parser is not None and not self._waiter.done() and self._parser.end():
+            self._finish(self._parser)
             return
-        self.fail(error if isinstance(error, OSError) else ConnectionError(HUNG_UP))
+        self.fail(error if isinstance(error, OSError) else ConnectionError(CLOSED_BY_PEER))
 
-    def _finish(self, reading: ResponseParser) -> None:
-        self._reading = None
+    def _finish(self, parser: ResponseParser) -> None:
+        self._parser = None
         self._waiter.set_result(self._received)
         if self._is_paused:
             self._resume()
-        if reading.keeps and not self._transport.is_closing():
-            self._owner.keep(self)
-            self._timer.watch(self._heard + IDLE_SECONDS, self._check_deadlines)
+        if parser.keep_alive and not self._transport.is_closing():
+            self._owner.on_idle(self)
+            self._timer.watch(self._last_read + IDLE_SECONDS, self._check_deadlines)
         else:
-            # Not now: within a callback, closing a transport with TLS calls back, and fails if the host closes, too.
+            # Later, because close() of a TLS transport calls back into this protocol, and fails if the host closes too.
             self._loop.call_soon(self._transport.close)
 
     @property
     def _deadline(self) -> float:
-        """When its patience ends, unless something comes."""
-        if self._reading is None:
-            return self._heard + IDLE_SECONDS
-        return min(self._started + self._timeouts.total, self._heard + self._timeouts.read)
+        """The monotonic time at which the exchange or the idle connection times out if no more data arrives."""
+        if self._parser is None:
+            return self._last_read + IDLE_SECONDS
+        return min(self._started + self._timeouts.total, self._last_read + self._timeouts.read)
 
     def _check_deadlines(self) -> None:
         due = self._deadline
         if monotonic() < due:
             self._timer.watch(due, self._check_deadlines)
-        elif self._reading is None:
+        elif self._parser is None:
             self._transport.close()
-        elif self._arrived.poll(0) and monotonic() < self._started + self._timeouts.total:
-            self._timer.watch(monotonic() + AGAIN_SECONDS, self._check_deadlines)  # it was this process that was late
+        elif self._unread.poll(0) and monotonic() < self._started + self._timeouts.total:
+            # The data arrived in time, but this process was too busy to read it.
+            self._timer.watch(monotonic() + RECHECK_SECONDS, self._check_deadlines)
         else:
             self.fail(TimeoutError())
 
 
 class PlainConnection(Http1Connection, asyncio.Protocol):
-    """Without TLS."""
+    """HTTP/1.1 without TLS."""
 
 
 class SecureConnection(Http1Connection, SharedBufferProtocol):
-    """With TLS."""
+    """HTTP/1.1 over TLS."""

@@ -9,7 +9,7 @@ lines, spaces before the colon, lines that are not headers. It ignores a Content
 body ends when the host closes the connection.
 
 It refuses input that leaves the end of the body in doubt: two different lengths, or a chunk without a valid size. It
-also refuses endless input without content: more than ``_MOST_NOTES`` heads with the interim ones, and more than
+also refuses endless input without content: more than ``_MAX_HEADS`` heads with the interim ones, and more than
 ``_FRAMING_LIMIT`` bytes of chunk sizes and trailers beyond two for each byte of the body.
 """
 
@@ -27,20 +27,21 @@ _LINE_LIMIT: Final = 4096  # bytes of a line between chunks
 # Bytes of chunk sizes and trailers, in addition to two for each byte of the body. Only tiny chunks or long trailers
 # exceed it.
 _FRAMING_LIMIT: Final = 256 * 1024
-_MOST_NOTES: Final = 20  # heads, the final one included
-_MOST_DIGITS: Final = 18  # of a Content-Length
+_MAX_HEADS: Final = 20  # heads, the final one included
+_MAX_DIGITS: Final = 18  # of a Content-Length
 _MANY_LINES: Final = 5000  # a head with more lines is decoded as one piece
 
 BODILESS: Final = frozenset({204, 304})
+READING_STOPPED: Final = "reading stopped there"
 _START: Final = b"HTTP/1."
-_status_line: Final = re.compile(r"HTTP/1\.([01]) +([1-9][0-9]{2})(?: .*)?", re.DOTALL).fullmatch
-_unfold: Final = re.compile(r"\n[ \t]+").sub
+_match_status_line: Final = re.compile(r"HTTP/1\.([01]) +([1-9][0-9]{2})(?: .*)?", re.DOTALL).fullmatch
+_join_folded_lines: Final = re.compile(r"\n[ \t]+").sub
 _PRINTABLE: Final = bytes(range(0x20, 0x7F))
-_SHORT: Final = 128  # characters; shorter lines are cached
-_control: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]").search
-# The usual bytes between two chunks in one match: the end of one chunk and the size of the next.
-_boundary: Final = re.compile(rb"\r?\n0*([0-9A-Fa-f]{1,15})\r?\n").match
-_chunk_size: Final = re.compile(rb"[ \t]*0*([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL).fullmatch
+_CACHED_LENGTH: Final = 128  # characters; shorter lines are cached
+_find_control_character: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]").search
+# The end of one chunk and the size of the next, in their usual form without extensions.
+_match_chunk_boundary: Final = re.compile(rb"\r?\n0*([0-9A-Fa-f]{1,15})\r?\n").match
+_match_chunk_size: Final = re.compile(rb"[ \t]*0*([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL).fullmatch
 
 
 class InvalidResponse(Exception):
@@ -54,7 +55,7 @@ class BodyLimitExceeded(Exception):
 class ResponseParser:
     """Parses one response. ``status``, ``version`` and ``headers`` are set once the head is complete.
 
-    ``keeps``: the connection can serve another exchange. ``cut``: the body goes on after ``limit`` bytes, but
+    ``keep_alive``: the connection can serve another exchange. ``cut``: the body goes on after ``limit`` bytes, but
     ``may_cut`` is set, so the response counts as complete.
 
     :param limit: maximum size of the body in bytes.
@@ -69,15 +70,15 @@ class ResponseParser:
         "_bodiless",
         "_body",
         "_buffer",
-        "_framing",
-        "_left",
+        "_framing_bytes",
+        "_heads",
         "_may_cut",
-        "_notes",
+        "_remaining",
         "_repeats",
         "_step",
         "cut",
         "headers",
-        "keeps",
+        "keep_alive",
         "limit",
         "status",
         "version",
@@ -87,20 +88,20 @@ class ResponseParser:
         self.status = 0
         self.version = ""
         self.headers: Headers
-        self.keeps = False
+        self.keep_alive = False
         self.cut = False
         self.limit = limit
         self._may_cut = may_cut
         self._bodiless = bodiless
-        self._notes = 0
+        self._heads = 0
         self._repeats = False  # whether a header occurs more than once
         self._body: bytes | bytearray = b""
         self._buffer = bytearray()  # data that is incomplete, such as half a line
-        self._left = 0  # bytes that remain of the body or of the current chunk
-        self._framing = 0  # bytes between and after chunks
+        self._remaining = 0  # bytes that remain of the body or of the current chunk
+        self._framing_bytes = 0  # bytes between and after chunks
         self._after_chunk = self._after_last = False
         # The parser of what comes next. A plain function, not a bound method: that would make a reference cycle.
-        self._step: Callable[[ResponseParser, bytes], bool] = ResponseParser._head
+        self._step: Callable[[ResponseParser, bytes], bool] = ResponseParser._read_head
 
     @property
     def body(self) -> bytes:
@@ -117,10 +118,10 @@ class ResponseParser:
 
     def end(self) -> bool:
         """The host has closed the connection properly. Returns True if that completes the response."""
-        self.keeps = False
-        return self._step is ResponseParser._until_closed
+        self.keep_alive = False
+        return self._step is ResponseParser._read_until_closed
 
-    def _head(self, data: bytes | bytearray) -> bool:
+    def _read_head(self, data: bytes | bytearray) -> bool:
         searched = 0
         if self._buffer:
             searched = max(0, len(self._buffer) - 2)
@@ -129,135 +130,137 @@ class ResponseParser:
         while self.status < 200:
             if data[:1] in (b"\r", b"\n"):  # probably left over from the previous response
                 data, searched = data.lstrip(b"\r\n"), 0
-            end, begin = _end_of_head(data, searched)
+            end, body_start = _find_end_of_head(data, searched)
             if (len(data) if end < 0 else end) > HEAD_LIMIT:
-                raise InvalidResponse(f"its head is longer than {HEAD_LIMIT} bytes")
+                raise InvalidResponse(f"head longer than {HEAD_LIMIT} bytes")
             if end < 0:
                 if not _START.startswith(data[: len(_START)]):
-                    raise InvalidResponse("it is not HTTP")
+                    raise InvalidResponse("not HTTP")
                 self._buffer = bytearray(data) if data is not self._buffer else self._buffer
                 return False
-            self._parse(bytes(data[:end]))
+            self._set_head(bytes(data[:end]))
             # A status below 200 is an interim response; the final one follows.
-            data, searched = bytes(data[begin:]), 0
-            self._notes += 1
-            if self._notes > _MOST_NOTES:
-                raise InvalidResponse("it has nothing but notes")
+            data, searched = bytes(data[body_start:]), 0
+            self._heads += 1
+            if self._heads > _MAX_HEADS:
+                raise InvalidResponse(f"more than {_MAX_HEADS - 1} interim responses (1xx)")
         self._buffer = bytearray()
-        self._frame()
+        self._choose_framing()
         return self._step(self, bytes(data))
 
-    def _parse(self, raw: bytes) -> None:
+    def _set_head(self, raw: bytes) -> None:
         first, pairs = _parse_head(raw)
-        found = _status_line(first)
-        if found is None:
-            raise InvalidResponse(f"it begins with {first[:60]!r}")
-        self.version, self.status = "HTTP/1." + found[1], int(found[2])
+        match = _match_status_line(first)
+        if match is None:
+            raise InvalidResponse(f"invalid status line {first[:60]!r}")
+        self.version, self.status = "HTTP/1." + match[1], int(match[2])
         if self.status == 101:
-            raise InvalidResponse("it changes to another protocol")
+            raise InvalidResponse("unexpected 101 Switching Protocols")
         lookup = dict(pairs)
         self._repeats = len(lookup) < len(pairs)
         self.headers = Headers(pairs, None if self._repeats else lookup)
 
-    def _frame(self) -> None:
+    def _choose_framing(self) -> None:
         """Decide how the body ends, and whether the connection can be used afterwards."""
         get = self.headers.get
         length, coding, connection = get("content-length"), get("transfer-encoding"), get("connection", "")
         if self._repeats:
             connection = ",".join(self.headers.get_all("connection"))
         connection = connection.lower()
-        self.keeps = "close" not in connection if self.version == "HTTP/1.1" else "keep-alive" in connection
+        self.keep_alive = "close" not in connection if self.version == "HTTP/1.1" else "keep-alive" in connection
         if self._bodiless:
-            self._step = ResponseParser._sized
+            self._step = ResponseParser._read_sized
         elif self.status in BODILESS:
             # A host that announces a body here may send it, although the status forbids one. For a 304, the length
             # is that of the page and nothing follows.
-            self.keeps = self.keeps and coding is None and (self.status == 304 or length in (None, "0"))
-            self._step = ResponseParser._sized
+            self.keep_alive = self.keep_alive and coding is None and (self.status == 304 or length in (None, "0"))
+            self._step = ResponseParser._read_sized
         elif coding is not None:
             # Transfer-Encoding overrides Content-Length, but a host that sends both may mean either. HTTP/1.0 does not
             # define Transfer-Encoding. In both cases do not reuse the connection.
-            self.keeps = self.keeps and length is None and self.version == "HTTP/1.1"
+            self.keep_alive = self.keep_alive and length is None and self.version == "HTTP/1.1"
             codings = ",".join(self.headers.get_all("transfer-encoding")).rpartition(",")
             self._step = (
-                ResponseParser._chunked if codings[2].strip().lower() == "chunked" else ResponseParser._until_closed
+                ResponseParser._read_chunked
+                if codings[2].strip().lower() == "chunked"
+                else ResponseParser._read_until_closed
             )
         else:
             several = self._repeats or (length is not None and "," in length)
-            size = parse_content_length(self.headers) if several else _number(length)
+            size = parse_content_length(self.headers) if several else _parse_number(length)
             if size is None:
-                self._step = ResponseParser._until_closed
+                self._step = ResponseParser._read_until_closed
                 return
             if size > self.limit and not self._may_cut:
-                raise BodyLimitExceeded(f"{size} are announced")
-            self._left, self._step = size, ResponseParser._sized
+                raise BodyLimitExceeded(f"Content-Length: {size}")
+            self._remaining, self._step = size, ResponseParser._read_sized
 
-    def _sized(self, data: bytes) -> bool:
-        if len(data) > self._left:
+    def _read_sized(self, data: bytes) -> bool:
+        if len(data) > self._remaining:
             # There is more data than announced, so the start of the next response is unknown.
-            data, self.keeps = data[: self._left], False
-        self._left -= len(data)
-        self._take(data)
-        return self._left == 0 or self.cut
+            data, self.keep_alive = data[: self._remaining], False
+        self._remaining -= len(data)
+        self._append_body(data)
+        return self._remaining == 0 or self.cut
 
-    def _until_closed(self, data: bytes) -> bool:
-        self._take(data)
+    def _read_until_closed(self, data: bytes) -> bool:
+        self._append_body(data)
         return self.cut
 
-    def _chunked(self, data: bytes) -> bool:
+    def _read_chunked(self, data: bytes) -> bool:
         if self._buffer:
             data = bytes(self._buffer) + data
             self._buffer.clear()
         pieces: list[bytes] = []  # joined at the end, since there may be thousands of one byte
         size = len(self._body)
-        at, end = 0, len(data)
-        while at < end and size <= self.limit:
-            if self._left:
-                piece = data[at : at + self._left]
+        offset, end = 0, len(data)
+        while offset < end and size <= self.limit:
+            if self._remaining:
+                piece = data[offset : offset + self._remaining]
                 pieces.append(piece)
                 size += len(piece)
-                at += len(piece)
-                self._left -= len(piece)
-                self._after_chunk = not self._left
+                offset += len(piece)
+                self._remaining -= len(piece)
+                self._after_chunk = not self._remaining
                 continue
-            begin = at
-            if self._after_chunk and (found := _boundary(data, at)) is not None:
-                self._after_chunk, at = False, found.end()
+            begin = offset
+            if self._after_chunk and (size_match := _match_chunk_boundary(data, offset)) is not None:
+                self._after_chunk, offset = False, size_match.end()
             else:
-                at = data.find(b"\n", at) + 1
-                if not at:
+                offset = data.find(b"\n", offset) + 1
+                if not offset:
                     if end - begin > _LINE_LIMIT:
-                        raise InvalidResponse("the size of a chunk is missing")
+                        raise InvalidResponse("chunk without a size")
                     self._buffer += data[begin:]
                     break
-                line = data[begin : at - 1].removesuffix(b"\r")
+                line = data[begin : offset - 1].removesuffix(b"\r")
                 if self._after_chunk:
                     if line:
-                        raise InvalidResponse("a chunk is longer than its size")
-                    self._after_chunk, found = False, None
+                        raise InvalidResponse("chunk longer than its size")
+                    self._after_chunk, size_match = False, None
                 elif self._after_last:
                     if not line:
-                        self._take(b"".join(pieces))
-                        self.keeps = self.keeps and at == end
+                        self._append_body(b"".join(pieces))
+                        self.keep_alive = self.keep_alive and offset == end
                         return True
-                    found = None
-                elif (found := _chunk_size(line)) is None:
-                    raise InvalidResponse(f"the size of a chunk is {line[:60]!r}")
-            self._framing += at - begin
-            if self._framing > _FRAMING_LIMIT + 2 * size:
-                raise InvalidResponse("its chunks are too small, or its trailers too long")
-            if found is not None:
-                self._left = int(found[1], 16)
-                self._after_last = not self._left
-        self._take(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+                    size_match = None
+                elif (size_match := _match_chunk_size(line)) is None:
+                    raise InvalidResponse(f"invalid chunk size {line[:60]!r}")
+            self._framing_bytes += offset - begin
+            if self._framing_bytes > _FRAMING_LIMIT + 2 * size:
+                raise InvalidResponse("chunks too small or trailers too long")
+            if size_match is not None:
+                self._remaining = int(size_match[1], 16)
+                self._after_last = not self._remaining
+        self._append_body(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         return self.cut
 
-    def _take(self, piece: bytes) -> None:
+    def _append_body(self, piece: bytes) -> None:
         if len(self._body) + len(piece) > self.limit:
             if not self._may_cut:
-                raise BodyLimitExceeded("there are more")
+                raise BodyLimitExceeded(READING_STOPPED)
             piece = piece[: self.limit - len(self._body)]
-            self.cut, self.keeps = True, False
+            self.cut, self.keep_alive = True, False
         if not self._body:
             self._body = piece  # usually the complete body
         elif isinstance(self._body, bytearray):
@@ -271,17 +274,17 @@ def parse_content_length(headers: Headers) -> int | None:
 
     :raises InvalidResponse: there are several different lengths.
     """
-    found = {each.strip() for text in headers.get_all("content-length") for each in text.split(",")}
-    if len(found) > 1:
-        raise InvalidResponse("it has several lengths")
-    return _number(found.pop()) if found else None
+    lengths = {each.strip() for text in headers.get_all("content-length") for each in text.split(",")}
+    if len(lengths) > 1:
+        raise InvalidResponse("conflicting Content-Length headers")
+    return _parse_number(lengths.pop()) if lengths else None
 
 
-def _number(text: str | None) -> int | None:
+def _parse_number(text: str | None) -> int | None:
     if text is None or not (text.isascii() and text.isdecimal()):
         return None
     text = text.lstrip("0") or "0"
-    return int(text) if len(text) <= _MOST_DIGITS else None
+    return int(text) if len(text) <= _MAX_DIGITS else None
 
 
 def _parse_head(raw: bytes) -> tuple[str, list[tuple[str, str]]]:
@@ -290,7 +293,7 @@ def _parse_head(raw: bytes) -> tuple[str, list[tuple[str, str]]]:
         head = raw.decode()
     except UnicodeDecodeError:
         lines_of_bytes = raw.split(b"\n")
-        # Each line may have another charset. Beyond _MANY_LINES that costs too much: all is Latin-1.
+        # Each line may have another charset. With more than _MANY_LINES that costs too much: decode all as Latin-1.
         few = len(lines_of_bytes) < _MANY_LINES
         head = "\n".join(map(_decode_line, lines_of_bytes)) if few else raw.decode("latin-1")
     first, *lines = head[:-1].split("\r\n")
@@ -301,9 +304,9 @@ def _parse_head(raw: bytes) -> tuple[str, list[tuple[str, str]]]:
             return first, pairs
     head = head.replace("\r\n", "\n").removesuffix("\r")
     if "\n " in head or "\n\t" in head:
-        head = _unfold(" ", head)
+        head = _join_folded_lines(" ", head)
     first, *lines = head.split("\n")
-    return first, _parse_lines(line for line in lines if not _control(line))
+    return first, _parse_lines(line for line in lines if not _find_control_character(line))
 
 
 def _parse_lines(lines: Iterable[str]) -> list[tuple[str, str]]:
@@ -311,7 +314,7 @@ def _parse_lines(lines: Iterable[str]) -> list[tuple[str, str]]:
     return [
         pair
         for line in lines
-        if (pair := _parse_cached_line(line) if len(line) < _SHORT else _parse_line(line)) is not None
+        if (pair := _parse_cached_line(line) if len(line) < _CACHED_LENGTH else _parse_line(line)) is not None
     ]
 
 
@@ -346,15 +349,15 @@ def decode_value(name: bytes, value: bytes) -> str:
 def parse_field(name: bytes, value: bytes) -> tuple[str, str] | None:
     """Parse a field of HTTP/2 by the same rules. None if it is a pseudo-header or not valid."""
     key, text = name.decode("latin-1").lower(), decode_value(name, value)
-    if not key or key[0] == ":" or " " in key or _control(key) or _control(text):
+    if not key or key[0] == ":" or " " in key or _find_control_character(key) or _find_control_character(text):
         return None
     return key, text.strip(" \t")
 
 
-def _end_of_head(data: bytes | bytearray, start: int) -> tuple[int, int]:
+def _find_end_of_head(data: bytes | bytearray, start: int) -> tuple[int, int]:
     """Start and end of the empty line that ends a head. The start is -1 if the head is not complete."""
-    usual = data.find(b"\n\r\n", start)
-    bare = data.find(b"\n\n", start, usual + 1 if usual >= 0 else len(data))
-    if bare >= 0:
-        return bare, bare + 2
-    return usual, usual + 3
+    crlf = data.find(b"\n\r\n", start)
+    lf = data.find(b"\n\n", start, crlf + 1 if crlf >= 0 else len(data))
+    if lf >= 0:
+        return lf, lf + 2
+    return crlf, crlf + 3

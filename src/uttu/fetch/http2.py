@@ -1,17 +1,17 @@
-"""One HTTP/2 connection (RFC 9113), as much of it as a client needs that reads whole responses.
+"""One HTTP/2 connection (RFC 9113), for a client that reads whole responses.
 
 Many exchanges share the connection, each as a stream. Server push is turned off, priorities are ignored, and a response
 is read whole or cut, as in HTTP/1 (``http1``): the same limits, the same headers, the same errors. ``http2_frames``
 reads and writes the frames, and bounds the cost of frames that carry nothing.
 
-A request that the host has not begun to work on raises :class:`RequestUnprocessed`; by the standard it may be sent
-again.
+A request that the host reports as not processed raises :class:`RequestUnprocessed`; by the standard it may be repeated.
 """
 
 from __future__ import annotations
 
 import asyncio
 import select
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
@@ -19,10 +19,10 @@ from typing import Final, cast
 
 from uttu.fetch import http2_frames as wire
 from uttu.fetch.exchange import (
-    AGAIN_SECONDS,
-    HUNG_UP,
+    CLOSED_BY_PEER,
     IDLE_SECONDS,
     LARGE_BODY,
+    RECHECK_SECONDS,
     ConnectionBroken,
     ConnectionOwner,
     ConnectionTimer,
@@ -37,35 +37,37 @@ from uttu.fetch.exchange import (
 from uttu.fetch.http1_parser import (
     BODILESS,
     HEAD_LIMIT,
+    READING_STOPPED,
     BodyLimitExceeded,
     InvalidResponse,
     parse_content_length,
     parse_field,
 )
 from uttu.fetch.http2_frames import ErrorCode, FrameReader, HeaderField, HpackDecoder, InvalidHeaderBlock, encode_frame
-from uttu.fetch.tls import keep_session
+from uttu.fetch.tls import store_session
 from uttu.model import Headers
 
 VERSION: Final = "HTTP/2.0"
-_USUAL_STREAMS: Final = 100  # until the host says how many it allows
+_DEFAULT_MAX_STREAMS: Final = 100  # until the host sends SETTINGS_MAX_CONCURRENT_STREAMS
+_WINDOW_TOO_LARGE: Final = "flow-control window too large"
 
 
 @dataclass(slots=True, eq=False)
 class Http2Stream:
-    """One exchange: the response so far, and what is still to be sent."""
+    """One exchange: the response so far, and the part of the request body that is not sent yet."""
 
     outgoing: OutgoingRequest
     started: float
-    window: int  # bytes that we may send
+    send_window: int  # bytes that may be sent
     waiter: asyncio.Future[RawResponse]
     unsent: bytes
-    heard: float
+    last_read: float
     received: float = 0.0
-    answer: RawResponse | None = None  # set when the head is complete
-    length: int | None = None  # announced by the host
+    response: RawResponse | None = None  # set when the head is complete
+    length: int | None = None  # Content-Length
     pieces: list[bytes] = field(default_factory=list)
     size: int = 0
-    window_left: int = wire.STREAM_WINDOW  # bytes that the host may send
+    receive_window: int = wire.STREAM_WINDOW  # bytes that the host may send
     reservation: asyncio.Future[Reservation] | None = None  # of a large body
 
 
@@ -78,49 +80,49 @@ class Http2Connection(SharedBufferProtocol):
         self._timeouts = timeouts
         self._loop = loop
         self._transport: asyncio.Transport
-        self._arrived = select.poll()
+        self._unread = select.poll()
         self._streams: dict[int, Http2Stream] = {}
         self._next_id = 1
-        self._most_streams = _USUAL_STREAMS
-        self._is_leaving = False  # it takes no more requests
+        self._max_streams = _DEFAULT_MAX_STREAMS
+        self._is_draining = False  # it accepts no more requests, and closes after the last response
         self._reader = FrameReader()
         self._decoder = HpackDecoder(HEAD_LIMIT)
-        self._window = 65_535  # how much we may send, in all
-        self._stream_window = 65_535
-        self._window_left = wire.CONNECTION_WINDOW
-        self._rested = self._heard = monotonic()
+        self._send_window = 65_535  # bytes that may be sent on all streams together
+        self._initial_send_window = 65_535  # of a new stream
+        self._receive_window = wire.CONNECTION_WINDOW
+        self._idle_since = self._last_read = monotonic()
         self._timer = ConnectionTimer(loop)
 
     @property
     def has_room(self) -> bool:
         return (
-            not self._is_leaving
-            and len(self._streams) < self._most_streams
+            not self._is_draining
+            and len(self._streams) < self._max_streams
             and self._next_id <= wire.LAST_ID
             and not self._transport.is_closing()
         )
 
     @property
     def is_usable(self) -> bool:
-        """Whether one that rested can go on: what came meanwhile would be its end, most likely."""
-        return self.has_room and not self._arrived.poll(0)
+        """Whether an idle connection can be used: it has room, and no data is waiting, which would be a GOAWAY."""
+        return self.has_room and not self._unread.poll(0)
 
     async def exchange(self, outgoing: OutgoingRequest, started: float) -> RawResponse:
         """Like :meth:`uttu.fetch.http1.Http1Connection.exchange`, and:
 
-        :raises RequestUnprocessed: the host did not begin to work on the request.
+        :raises RequestUnprocessed: the host did not process the request.
         """
         if not self.has_room:
             raise RequestUnprocessed
         waiter: asyncio.Future[RawResponse] = self._loop.create_future()
-        number = self._next_id
+        stream_id = self._next_id
         self._next_id += 2
         self._reader.budget = max(self._reader.budget, wire.FRAME_BUDGET)
-        stream = self._streams[number] = Http2Stream(
-            outgoing, started, self._stream_window, waiter, outgoing.body, monotonic()
+        stream = self._streams[stream_id] = Http2Stream(
+            outgoing, started, self._initial_send_window, waiter, outgoing.body, monotonic()
         )
         self._timer.watch(self._deadline_of(stream), self._check_deadlines)
-        self._send_head(number, stream)
+        self._send_head(stream_id, stream)
         try:
             return await waiter
         except Exception:
@@ -128,318 +130,326 @@ class Http2Connection(SharedBufferProtocol):
             raise
         except asyncio.CancelledError:
             drop_reservation(stream.reservation)
-            if self._streams.get(number) is stream:
-                self._reset(number)
+            if self._streams.get(stream_id) is stream:
+                self._reset_stream(stream_id)
             elif waiter.done() and not waiter.cancelled():
-                waiter.exception()  # it ended at the same moment, and nobody asks how
+                waiter.exception()  # mark as retrieved: the exchange failed at the same moment
             raise
 
     def fail(self, error: Exception) -> None:
-        """End all exchanges with this, and the connection."""
-        self._is_leaving = True
-        for number in tuple(self._streams):
-            self._fail(number, error)
-        self.drop()
+        """Let all exchanges raise ``error``, and abort the connection."""
+        self._is_draining = True
+        for stream_id in tuple(self._streams):
+            self._fail_stream(stream_id, error)
+        self.abort()
 
     def retire(self) -> None:
-        """Take no more requests, and close with the last one."""
-        self._is_leaving = True
+        """Accept no more requests, and close after the last response."""
+        self._is_draining = True
         if not self._streams:
             self._close_soon()
 
     def _close_soon(self) -> None:
-        """Not now: within a callback, closing a transport with TLS calls back, and fails if the host closes, too."""
+        """Close later, because close() of a TLS transport calls back into this protocol, and fails if the host closes
+        too."""
         self._loop.call_soon(self._transport.close)
 
-    def drop(self) -> None:
-        self._is_leaving = True
+    def abort(self) -> None:
+        self._is_draining = True
         self._transport.abort()
 
-    # What asyncio calls.
+    # Callbacks of asyncio.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._arrived.register(transport.get_extra_info("socket"), select.POLLIN)
-        self._owner.opened(self)
+        self._unread.register(transport.get_extra_info("socket"), select.POLLIN)
+        self._owner.on_open(self)
         self._transport.write(wire.CLIENT_PREFACE)
-        self._timer.watch(self._rested + IDLE_SECONDS, self._check_deadlines)
+        self._timer.watch(self._idle_since + IDLE_SECONDS, self._check_deadlines)
 
     def data_received(self, data: bytes) -> None:
-        self._heard = monotonic()
+        self._last_read = monotonic()
         try:
-            self._read(data)
+            self._read_frames(data)
         except (InvalidResponse, InvalidHeaderBlock) as error:
-            self._end(ErrorCode.PROTOCOL_ERROR)
+            self._send_goaway(ErrorCode.PROTOCOL_ERROR)
             self.fail(InvalidResponse(str(error)))
         except Exception as error:
             self.fail(error)
 
     def eof_received(self) -> None:
-        self.fail(ConnectionError(HUNG_UP))
+        self.fail(ConnectionError(CLOSED_BY_PEER))
 
     def connection_lost(self, error: Exception | None) -> None:
         self._timer.cancel()
-        self._owner.forget(self)
-        self.fail(error if isinstance(error, OSError) else ConnectionError(HUNG_UP))
+        self._owner.on_close(self)
+        self.fail(error if isinstance(error, OSError) else ConnectionError(CLOSED_BY_PEER))
 
     # Frames.
 
-    def _read(self, data: bytes) -> None:
+    def _read_frames(self, data: bytes) -> None:
         is_closing = self._transport.is_closing
-        for kind, flags, number, payload in self._reader.feed(data):
+        for kind, flags, stream_id, payload in self._reader.feed(data):
             if is_closing():
                 return
-            if (handler := _HANDLERS.get(kind)) is not None:
-                handler(self, flags, number, payload)
+            if (handler := _FRAME_HANDLERS.get(kind)) is not None:
+                handler(self, flags, stream_id, payload)
 
-    def _on_data(self, flags: int, number: int, payload: bytes) -> None:
+    def _on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
         size = len(payload)
         if flags & wire.PADDED:
             payload = wire.strip_padding(payload)
-        self._window_left -= size
-        if self._window_left < wire.CONNECTION_WINDOW // 2:
-            self._grant(0, wire.CONNECTION_WINDOW - self._window_left)
-            self._window_left = wire.CONNECTION_WINDOW
-        stream = self._stream(number)
+        self._receive_window -= size
+        if self._receive_window < wire.CONNECTION_WINDOW // 2:
+            self._send_window_update(0, wire.CONNECTION_WINDOW - self._receive_window)
+            self._receive_window = wire.CONNECTION_WINDOW
+        stream = self._find_stream(stream_id)
         if stream is None:
             return
-        stream.window_left -= size
-        if stream.window_left < 0:
-            raise InvalidResponse("it sends more than its window allows")
-        if stream.answer is None:
-            raise InvalidResponse("it sends a body without a head")
+        stream.receive_window -= size
+        if stream.receive_window < 0:
+            raise InvalidResponse("more data than the flow-control window allows")
+        if stream.response is None:
+            raise InvalidResponse("DATA frame before HEADERS")
         if payload:
-            stream.heard = monotonic()
+            stream.last_read = monotonic()
             stream.pieces.append(payload)
             stream.size += len(payload)
             if stream.size > stream.outgoing.limit:
-                self._stop_at_limit(number, stream)
+                self._stop_at_limit(stream_id, stream)
                 return
         if flags & wire.END_STREAM:
-            self._finish(number, stream)
-        elif stream.window_left < wire.STREAM_WINDOW // 2:
+            self._finish(stream_id, stream)
+        elif stream.receive_window < wire.STREAM_WINDOW // 2:
             if stream.size > LARGE_BODY and stream.reservation is None:
                 stream.reservation = self._owner.large_bodies.reserve(stream.outgoing.limit)
-            self._open_window(number, stream)
+            self._open_window(stream_id, stream)
 
-    def _open_window(self, number: int, stream: Http2Stream) -> None:
+    def _open_window(self, stream_id: int, stream: Http2Stream) -> None:
         """Let the host send more of a body, as soon as there is memory for it."""
         granted = stream.reservation
         if granted is not None and not granted.done():
-            granted.add_done_callback(lambda _: self._open_window(number, stream))
-        elif self._streams.get(number) is stream:
-            self._grant(number, wire.STREAM_WINDOW - stream.window_left)
-            stream.window_left = wire.STREAM_WINDOW
+            granted.add_done_callback(lambda _: self._open_window(stream_id, stream))
+        elif self._streams.get(stream_id) is stream:
+            self._send_window_update(stream_id, wire.STREAM_WINDOW - stream.receive_window)
+            stream.receive_window = wire.STREAM_WINDOW
 
-    def _stop_at_limit(self, number: int, stream: Http2Stream) -> None:
+    def _stop_at_limit(self, stream_id: int, stream: Http2Stream) -> None:
         if not stream.outgoing.may_cut:
-            self._fail(number, BodyLimitExceeded("there are more"))
+            self._fail_stream(stream_id, BodyLimitExceeded(READING_STOPPED))
             return
-        assert stream.answer is not None
-        stream.answer.cut = True
+        assert stream.response is not None
+        stream.response.cut = True
         stream.pieces[-1] = stream.pieces[-1][: stream.outgoing.limit - stream.size]
-        self._reset(number)
+        self._reset_stream(stream_id)
         self._complete(stream)
 
-    def _on_headers(self, flags: int, number: int, block: bytes) -> None:
+    def _on_headers(self, flags: int, stream_id: int, block: bytes) -> None:
         fields = self._decoder.decode(block)
         is_last = bool(flags & wire.END_STREAM)
-        stream = self._stream(number)
+        stream = self._find_stream(stream_id)
         if stream is None:
             return
-        stream.heard = monotonic()
+        stream.last_read = monotonic()
         if not stream.received:
-            stream.received = stream.heard
+            stream.received = stream.last_read
         try:
-            if stream.answer is None:
-                self._begin(stream, fields)
+            if stream.response is None:
+                self._set_head(stream, fields)
             elif not is_last:
-                raise InvalidResponse("it has a second head")
+                raise InvalidResponse("second HEADERS frame without END_STREAM")
             if is_last:
-                self._finish(number, stream)
+                self._finish(stream_id, stream)
         except (InvalidResponse, BodyLimitExceeded) as error:
-            self._fail(number, error)
+            self._fail_stream(stream_id, error)
 
-    def _begin(self, stream: Http2Stream, fields: list[HeaderField]) -> None:
+    def _set_head(self, stream: Http2Stream, fields: list[HeaderField]) -> None:
         status = dict(fields).get(b":status", b"")
         if len(status) != 3 or not status.isdigit() or status < b"100" or status == b"101":
-            raise InvalidResponse(f"its status is {status[:20]!r}")
+            raise InvalidResponse(f"invalid status {status[:20]!r}")
         if status < b"200":
-            return  # a note; the response follows
-        pairs = [found for name, value in fields if (found := parse_field(name, value)) is not None]
-        stream.answer = RawResponse(int(status), VERSION, Headers(pairs), stream.received)
-        if not (stream.outgoing.is_head or stream.answer.status in BODILESS):
-            stream.length = parse_content_length(stream.answer.headers)
+            return  # an interim response; the final one follows
+        pairs = [pair for name, value in fields if (pair := parse_field(name, value)) is not None]
+        stream.response = RawResponse(int(status), VERSION, Headers(pairs), stream.received)
+        if not (stream.outgoing.is_head or stream.response.status in BODILESS):
+            stream.length = parse_content_length(stream.response.headers)
             if stream.length is not None and stream.length > stream.outgoing.limit and not stream.outgoing.may_cut:
-                raise BodyLimitExceeded(f"{stream.length} are announced")
+                raise BodyLimitExceeded(f"Content-Length: {stream.length}")
 
-    def _finish(self, number: int, stream: Http2Stream) -> None:
-        if stream.answer is None:
-            raise InvalidResponse("it ends before its head")
+    def _finish(self, stream_id: int, stream: Http2Stream) -> None:
+        if stream.response is None:
+            raise InvalidResponse("stream ended before HEADERS")
         if stream.length is not None and stream.length != stream.size:
-            self._fail(number, InvalidResponse(f"its length is {stream.length}, but {stream.size} bytes came"))
+            self._fail_stream(
+                stream_id, InvalidResponse(f"Content-Length is {stream.length}, but {stream.size} bytes arrived")
+            )
             return
         if stream.unsent:
-            self._write(encode_frame(wire.RST_STREAM, 0, number, ErrorCode.CANCEL.to_bytes(4, "big")))
-        self._forget(number)
+            self._reset_stream(stream_id)  # the host answered before it read the whole request
+        else:
+            self._remove_stream(stream_id)
         self._complete(stream)
-        if number == 1:
-            keep_session(self._transport.get_extra_info("ssl_object"))
+        if stream_id == 1:
+            store_session(self._transport.get_extra_info("ssl_object"))
 
     def _complete(self, stream: Http2Stream) -> None:
-        assert stream.answer is not None
-        if not (stream.outgoing.is_head or stream.answer.status in BODILESS):
-            stream.answer.body = stream.pieces[0] if len(stream.pieces) == 1 else b"".join(stream.pieces)
-        stream.answer.reservation = stream.reservation
+        assert stream.response is not None
+        if not (stream.outgoing.is_head or stream.response.status in BODILESS):
+            stream.response.body = stream.pieces[0] if len(stream.pieces) == 1 else b"".join(stream.pieces)
+        stream.response.reservation = stream.reservation
         if not stream.waiter.done():
-            stream.waiter.set_result(stream.answer)
+            stream.waiter.set_result(stream.response)
 
-    def _on_reset(self, flags: int, number: int, payload: bytes) -> None:
-        stream = self._stream(number)
+    def _on_reset(self, flags: int, stream_id: int, payload: bytes) -> None:
+        stream = self._find_stream(stream_id)
         code = int.from_bytes(payload[:4], "big")
         if stream is None:
             return
-        self._forget(number)
+        self._remove_stream(stream_id)
         if code in (ErrorCode.REFUSED_STREAM, ErrorCode.HTTP_1_1_REQUIRED):
-            self._settle(stream, RequestUnprocessed(needs_http1=code == ErrorCode.HTTP_1_1_REQUIRED))
+            self._set_error(stream, RequestUnprocessed(needs_http1=code == ErrorCode.HTTP_1_1_REQUIRED))
         else:
-            self._settle(stream, ConnectionError(f"it reset the stream ({wire.describe_error_code(code)})"))
+            self._set_error(stream, ConnectionError(f"stream reset ({wire.describe_error_code(code)})"))
 
-    def _on_settings(self, flags: int, number: int, payload: bytes) -> None:
+    def _on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
         if flags & wire.ACK:
             return
-        for at in range(0, len(payload) - 5, 6):
-            name, value = int.from_bytes(payload[at : at + 2], "big"), int.from_bytes(payload[at + 2 : at + 6], "big")
+        for name, value in struct.iter_unpack(">HI", payload[: len(payload) // 6 * 6]):
             if name == wire.Setting.MAX_STREAMS:
-                self._most_streams = value
+                self._max_streams = value
             elif name == wire.Setting.INITIAL_WINDOW:
-                if value > wire.LAST_ID:
-                    raise InvalidResponse("its window is too large")
+                if value > wire.MAX_WINDOW:
+                    raise InvalidResponse(_WINDOW_TOO_LARGE)
                 for stream in self._streams.values():
-                    stream.window += value - self._stream_window
-                self._stream_window = value
+                    stream.send_window += value - self._initial_send_window
+                self._initial_send_window = value
         self._write(encode_frame(wire.SETTINGS, wire.ACK, 0))
         self._send_bodies()
 
-    def _on_ping(self, flags: int, number: int, payload: bytes) -> None:
+    def _on_ping(self, flags: int, stream_id: int, payload: bytes) -> None:
         if not flags & wire.ACK:
             self._write(encode_frame(wire.PING, wire.ACK, 0, payload[:8].ljust(8, b"\0")))
 
-    def _on_goaway(self, flags: int, number: int, payload: bytes) -> None:
-        self._is_leaving = True
+    def _on_goaway(self, flags: int, stream_id: int, payload: bytes) -> None:
+        self._is_draining = True
         last = int.from_bytes(payload[:4], "big") & wire.LAST_ID
         code = int.from_bytes(payload[4:8], "big")
-        for open_number, stream in tuple(self._streams.items()):
-            if open_number > last:
-                self._forget(open_number)
-                self._settle(stream, RequestUnprocessed(needs_http1=code == ErrorCode.HTTP_1_1_REQUIRED))
+        for open_id, stream in tuple(self._streams.items()):
+            if open_id > last:
+                self._remove_stream(open_id)
+                self._set_error(stream, RequestUnprocessed(needs_http1=code == ErrorCode.HTTP_1_1_REQUIRED))
         if not self._streams:
             self._close_soon()
 
-    def _on_window(self, flags: int, number: int, payload: bytes) -> None:
-        more = int.from_bytes(payload[:4], "big") & wire.LAST_ID
-        if not number:
-            self._window += more
-            if self._window > wire.LAST_ID:
-                raise InvalidResponse("its window is too large")
-        elif (stream := self._stream(number)) is not None:
-            stream.window += more
-            if stream.window > wire.LAST_ID:
-                raise InvalidResponse("its window is too large")
+    def _on_window_update(self, flags: int, stream_id: int, payload: bytes) -> None:
+        increment = int.from_bytes(payload[:4], "big") & wire.LAST_ID
+        if not stream_id:
+            self._send_window += increment
+            if self._send_window > wire.MAX_WINDOW:
+                raise InvalidResponse(_WINDOW_TOO_LARGE)
+        elif (stream := self._find_stream(stream_id)) is not None:
+            stream.send_window += increment
+            if stream.send_window > wire.MAX_WINDOW:
+                raise InvalidResponse(_WINDOW_TOO_LARGE)
         self._send_bodies()
 
-    def _on_push(self, flags: int, number: int, payload: bytes) -> None:
-        raise InvalidResponse("it pushes, which was turned off")
+    def _on_push(self, flags: int, stream_id: int, payload: bytes) -> None:
+        raise InvalidResponse("server push, although it is turned off")
 
-    def _stream(self, number: int) -> Http2Stream | None:
-        """None: it is over, or was given up here."""
-        stream = self._streams.get(number)
-        if stream is None and (number >= self._next_id or not number & 1):
-            raise InvalidResponse(f"it speaks of stream {number}, which was never opened")
+    def _find_stream(self, stream_id: int) -> Http2Stream | None:
+        """The stream, or None if it has ended or was reset."""
+        stream = self._streams.get(stream_id)
+        if stream is None and (stream_id >= self._next_id or not stream_id & 1):
+            raise InvalidResponse(f"frame for stream {stream_id}, which was never opened")
         return stream
 
     # Sending.
 
-    def _send_head(self, number: int, stream: Http2Stream) -> None:
+    def _send_head(self, stream_id: int, stream: Http2Stream) -> None:
         block = stream.outgoing.encode_http2_headers()
-        self._write(wire.encode_header_frames(number, block, end_stream=not stream.unsent))
+        self._write(wire.encode_header_frames(stream_id, block, end_stream=not stream.unsent))
         if stream.unsent:
-            self._send_body(number, stream)
+            self._send_body(stream_id, stream)
 
     def _send_bodies(self) -> None:
-        for number, stream in self._streams.items():
+        for stream_id, stream in self._streams.items():
             if stream.unsent:
-                self._send_body(number, stream)
+                self._send_body(stream_id, stream)
 
-    def _send_body(self, number: int, stream: Http2Stream) -> None:
-        while stream.unsent and (room := min(self._window, stream.window, wire.FRAME_SIZE)) > 0:
+    def _send_body(self, stream_id: int, stream: Http2Stream) -> None:
+        while stream.unsent and (room := min(self._send_window, stream.send_window, wire.FRAME_SIZE)) > 0:
             piece, stream.unsent = stream.unsent[:room], stream.unsent[room:]
-            self._window -= len(piece)
-            stream.window -= len(piece)
-            self._write(encode_frame(wire.DATA, 0 if stream.unsent else wire.END_STREAM, number, piece))
+            self._send_window -= len(piece)
+            stream.send_window -= len(piece)
+            self._write(encode_frame(wire.DATA, 0 if stream.unsent else wire.END_STREAM, stream_id, piece))
 
-    def _grant(self, number: int, more: int) -> None:
-        self._write(encode_frame(wire.WINDOW_UPDATE, 0, number, more.to_bytes(4, "big")))
+    def _send_window_update(self, stream_id: int, increment: int) -> None:
+        self._write(encode_frame(wire.WINDOW_UPDATE, 0, stream_id, increment.to_bytes(4, "big")))
 
-    def _reset(self, number: int) -> None:
-        self._write(encode_frame(wire.RST_STREAM, 0, number, ErrorCode.CANCEL.to_bytes(4, "big")))
-        self._forget(number)
+    def _reset_stream(self, stream_id: int) -> None:
+        self._write(encode_frame(wire.RST_STREAM, 0, stream_id, ErrorCode.CANCEL.to_bytes(4, "big")))
+        self._remove_stream(stream_id)
 
-    def _end(self, code: int) -> None:
-        self._is_leaving = True
+    def _send_goaway(self, code: int) -> None:
+        self._is_draining = True
         self._write(encode_frame(wire.GOAWAY, 0, 0, bytes(4) + code.to_bytes(4, "big")))
 
     def _write(self, data: bytes) -> None:
         if not self._transport.is_closing():
             self._transport.write(data)
 
-    # The end of an exchange.
+    # Ends of exchanges.
 
-    def _fail(self, number: int, error: Exception) -> None:
-        stream = self._streams[number]
-        self._reset(number)
-        self._settle(stream, error)
+    def _fail_stream(self, stream_id: int, error: Exception) -> None:
+        stream = self._streams[stream_id]
+        self._reset_stream(stream_id)
+        self._set_error(stream, error)
 
-    def _settle(self, stream: Http2Stream, error: Exception) -> None:
+    def _set_error(self, stream: Http2Stream, error: Exception) -> None:
         if stream.waiter.done():
             return
         if isinstance(error, OSError) and not isinstance(error, TimeoutError):
-            error = ConnectionBroken(stream.answer is not None, error)
+            error = ConnectionBroken(stream.response is not None, error)
         stream.waiter.set_exception(error)
 
-    def _forget(self, number: int) -> None:
-        del self._streams[number]
+    def _remove_stream(self, stream_id: int) -> None:
+        del self._streams[stream_id]
         if self._streams:
             return
-        self._rested = monotonic()
-        if self._is_leaving:
+        self._idle_since = monotonic()
+        if self._is_draining:
             self._close_soon()
         else:
-            self._owner.keep(self)
-            self._timer.watch(self._rested + IDLE_SECONDS, self._check_deadlines)
+            self._owner.on_idle(self)
+            self._timer.watch(self._idle_since + IDLE_SECONDS, self._check_deadlines)
 
     def _deadline_of(self, stream: Http2Stream) -> float:
-        return min(stream.started + self._timeouts.total, stream.heard + self._timeouts.read)
+        return min(stream.started + self._timeouts.total, stream.last_read + self._timeouts.read)
 
     def _check_deadlines(self) -> None:
         now = monotonic()
-        if not self._streams and now >= self._rested + IDLE_SECONDS:
-            self._end(ErrorCode.NO_ERROR)
+        if not self._streams and now >= self._idle_since + IDLE_SECONDS:
+            self._send_goaway(ErrorCode.NO_ERROR)
             self._transport.close()
             return
-        is_late = bool(self._streams) and bool(self._arrived.poll(0))  # it was this process that was late
-        for number, stream in tuple(self._streams.items()):
-            if now >= stream.started + self._timeouts.total or (now >= self._deadline_of(stream) and not is_late):
-                # If nothing came at all, the connection is dead, most likely: the next request gets another.
-                self._is_leaving = self._is_leaving or self._heard < stream.started
-                self._fail(number, TimeoutError())
+        # If data has arrived, the host was in time and this process was too busy to read it.
+        has_unread = bool(self._streams) and bool(self._unread.poll(0))
+        for stream_id, stream in tuple(self._streams.items()):
+            if now >= stream.started + self._timeouts.total or (now >= self._deadline_of(stream) and not has_unread):
+                # If no data arrived at all, the connection is probably dead: use another one for the next request.
+                self._is_draining = self._is_draining or self._last_read < stream.started
+                self._fail_stream(stream_id, TimeoutError())
         if self._transport.is_closing():
             return
-        dues = [self._deadline_of(stream) for stream in self._streams.values()] or [self._rested + IDLE_SECONDS]
-        self._timer.watch(max(min(dues), now + AGAIN_SECONDS) if is_late else min(dues), self._check_deadlines)
+        deadlines = [self._deadline_of(stream) for stream in self._streams.values()] or [
+            self._idle_since + IDLE_SECONDS
+        ]
+        self._timer.watch(
+            max(min(deadlines), now + RECHECK_SECONDS) if has_unread else min(deadlines), self._check_deadlines
+        )
 
 
-_HANDLERS: Final[dict[int, Callable[[Http2Connection, int, int, bytes], None]]] = {
+_FRAME_HANDLERS: Final[dict[int, Callable[[Http2Connection, int, int, bytes], None]]] = {
     wire.DATA: Http2Connection._on_data,
     wire.HEADERS: Http2Connection._on_headers,
     wire.RST_STREAM: Http2Connection._on_reset,
@@ -447,5 +457,5 @@ _HANDLERS: Final[dict[int, Callable[[Http2Connection, int, int, bytes], None]]] 
     wire.PUSH_PROMISE: Http2Connection._on_push,
     wire.PING: Http2Connection._on_ping,
     wire.GOAWAY: Http2Connection._on_goaway,
-    wire.WINDOW_UPDATE: Http2Connection._on_window,
+    wire.WINDOW_UPDATE: Http2Connection._on_window_update,
 }

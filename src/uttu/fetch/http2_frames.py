@@ -61,11 +61,13 @@ FRAME_SIZE: Final = 16_384  # maximum payload of a frame, in both directions; no
 LAST_ID: Final = 2**31 - 1
 STREAM_WINDOW: Final = 1024 * 1024
 CONNECTION_WINDOW: Final = 16 * 1024 * 1024
+MAX_WINDOW: Final = 2**31 - 1
 FRAME_BUDGET: Final = 128 * 1024
 _MAX_BUDGET: Final = 1024 * 1024
-# Header blocks have their own limit, so only a quarter of their size counts: many are an attack, a long one is not.
+# Header blocks have their own limit, so only 1/_HEADER_DISCOUNT of their size counts: many blocks are an attack, a long
+# one is not.
 _HEADER_KINDS: Final = frozenset({HEADERS, CONTINUATION})
-_HEADER_SHARE: Final = 4
+_HEADER_DISCOUNT: Final = 4
 _BLOCK_FLAGS: Final = END_HEADERS | PADDED | PRIORITIZED
 _MAX_CONTINUATIONS: Final = 64
 
@@ -114,8 +116,8 @@ class FrameReader:
     def __init__(self) -> None:
         self.budget = FRAME_BUDGET
         self._buffer = b""
-        self._has_settings = False  # the host's SETTINGS frame came
-        self._block: list[bytes] = []  # of a header block that goes on in the next frame
+        self._has_settings = False  # whether the host's SETTINGS frame has arrived
+        self._block: list[bytes] = []  # pieces of a header block that continues in the next frame
         self._block_size = 0
         self._block_flags = 0
         self._block_stream = 0
@@ -123,46 +125,46 @@ class FrameReader:
     def feed(self, data: bytes) -> Iterator[Frame]:
         """The frames that ``data`` completes, read one by one: stop after a frame that ends the connection.
 
-        :raises InvalidResponse: the connection can't be used any more.
+        :raises InvalidResponse: a frame is not valid. The connection cannot be used any more.
         """
         if self._buffer:
             data = self._buffer + data
-        at, end = 0, len(data)
-        while end - at >= 9:
-            size = int.from_bytes(data[at : at + 3], "big")
+        offset, end = 0, len(data)
+        while end - offset >= 9:
+            size = int.from_bytes(data[offset : offset + 3], "big")
             if size > FRAME_SIZE:
-                raise InvalidResponse("a frame is too large")
-            begin = at + 9
-            if begin + size > end:
+                raise InvalidResponse(f"frame larger than {FRAME_SIZE} bytes")
+            payload_start = offset + 9
+            if payload_start + size > end:
                 break
-            kind, flags = data[at + 3], data[at + 4]
-            stream = int.from_bytes(data[at + 5 : begin], "big") & LAST_ID
-            at = begin + size
+            kind, flags = data[offset + 3], data[offset + 4]
+            stream = int.from_bytes(data[offset + 5 : payload_start], "big") & LAST_ID
+            offset = payload_start + size
             if self._block and (kind != CONTINUATION or stream != self._block_stream):
-                raise InvalidResponse("its headers are interrupted by another frame")
+                raise InvalidResponse("other frame within a header block")
             if not self._has_settings:
                 if kind != SETTINGS or flags & ACK:
-                    raise InvalidResponse("it does not begin with its settings")
+                    raise InvalidResponse("first frame is not SETTINGS")
                 self._has_settings = True
             is_header = kind in _HEADER_KINDS
-            budget = self.budget - 9 - (0 if kind == DATA else size // _HEADER_SHARE if is_header else size)
+            budget = self.budget - 9 - (0 if kind == DATA else size // _HEADER_DISCOUNT if is_header else size)
             if budget < 0:
-                raise InvalidResponse("it sends frame after frame, and nothing in them")
+                raise InvalidResponse("too many frames without data")
             if kind == DATA:
-                budget += 2 * size - (3 * (data[begin] + 1) if flags & PADDED and size else 0)
+                budget += 2 * size - (3 * (data[payload_start] + 1) if flags & PADDED and size else 0)
                 self.budget = budget if budget < _MAX_BUDGET else _MAX_BUDGET
-                yield kind, flags, stream, data[begin:at]
+                yield kind, flags, stream, data[payload_start:offset]
                 continue
             self.budget = budget
             if not is_header or (kind == HEADERS and flags & _BLOCK_FLAGS == END_HEADERS):  # mostly
-                yield kind, flags, stream, data[begin:at]
-            elif self._add_to_block(kind, flags, stream, data[begin:at]):
+                yield kind, flags, stream, data[payload_start:offset]
+            elif self._add_to_block(kind, flags, stream, data[payload_start:offset]):
                 block, self._block = b"".join(self._block), []
                 yield HEADERS, self._block_flags, stream, block
-        self._buffer = data[at:]
+        self._buffer = data[offset:]
 
     def _add_to_block(self, kind: int, flags: int, stream: int, payload: bytes) -> bool:
-        """Whether the header block is complete."""
+        """Add the payload of a HEADERS or CONTINUATION frame. Returns whether the header block is complete."""
         if kind == HEADERS:
             if flags & PADDED:
                 payload = strip_padding(payload)
@@ -172,17 +174,17 @@ class FrameReader:
             self._block_flags, self._block_stream = flags, stream
         else:
             if not self._block:
-                raise InvalidResponse("it goes on with headers that have ended")
+                raise InvalidResponse("CONTINUATION frame without HEADERS")
             self._block.append(payload)
             self._block_size += len(payload)
             if self._block_size > HEAD_LIMIT or len(self._block) > _MAX_CONTINUATIONS:
-                raise InvalidResponse(f"its head is longer than {HEAD_LIMIT} bytes")
+                raise InvalidResponse(f"head longer than {HEAD_LIMIT} bytes")
         return bool(flags & END_HEADERS)
 
 
 def strip_padding(payload: bytes) -> bytes:
     if not payload or payload[0] >= len(payload):
-        raise InvalidResponse("its padding is longer than its frame")
+        raise InvalidResponse("padding longer than its frame")
     return payload[1 : len(payload) - payload[0]]
 
 
@@ -190,10 +192,10 @@ HeaderField = tuple[bytes, bytes]
 
 TABLE_SIZE: Final = 4096
 _FIELD_OVERHEAD: Final = 32
-_MOST_SHIFTS: Final = 28  # an integer of more than five bytes is an attack
+_MAX_SHIFT: Final = 28  # an integer of more than five bytes is an attack
 
 # Appendix A; an underscore stands for a space.
-_STATIC_TEXT: Final = """
+_STATIC_TABLE_TEXT: Final = """
 :authority :method=GET :method=POST :path=/ :path=/index.html :scheme=http :scheme=https :status=200 :status=204
 :status=206 :status=304 :status=400 :status=404 :status=500 accept-charset accept-encoding=gzip,_deflate
 accept-language accept-ranges accept access-control-allow-origin age allow authorization cache-control
@@ -203,126 +205,132 @@ last-modified link location max-forwards proxy-authenticate proxy-authorization 
 retry-after server set-cookie strict-transport-security transfer-encoding user-agent vary via www-authenticate
 """
 # Appendix B: the length of each symbol's code, which determines all codes. "28*7": seven symbols of that length.
-_LENGTHS: Final = (
+_HUFFMAN_LENGTHS: Final = (
     "13 23 28*7 24 30 28*2 30 28*8 30 28*9 6 10*2 12 13 6 8 11 10*2 8 11 8 6*3 5*3 6*7 7 8 15 6 12 10 13 6 7*22 8 "
     "7 8 13 19 13 14 6 15 5 6 5 6 5 6*3 5 7*2 6*3 5 6 7 6 5*2 6 7*5 15 11 14 13 28 20 22 20*2 22*3 23 22 23*5 24 "
     "23 24*2 22 23 24 23*4 21 22 23 22 23*2 24 22 21 20 22*2 23*2 21 23 22*2 24 21 22 23*2 21*2 22 21 23 22 23*2 "
     "20 22*3 23 22*2 23 26*2 20 19 22 23 22 25 26*3 27*2 26 24 25 19 21 26 27*2 26 27 24 21*2 26*2 28 27*3 20 24 "
     "20 21 22 21*2 23 22*2 25*2 24*2 26 23 26 27 26*2 27*5 28 27*5 26 30 "
 )
-_END: Final = 256
+_END_OF_STRING: Final = 256
 
 
-def _static() -> tuple[HeaderField, ...]:
-    fields = (field.partition("=") for field in _STATIC_TEXT.split())
+def _parse_static_table() -> tuple[HeaderField, ...]:
+    fields = (field.partition("=") for field in _STATIC_TABLE_TEXT.split())
     return tuple((name.encode(), value.replace("_", " ").encode()) for name, _, value in fields)
 
 
-_STATIC: Final = _static()
+_STATIC_TABLE: Final = _parse_static_table()
 
 
 class InvalidHeaderBlock(Exception):
-    """The bytes are no block of headers, or one that is too large; says why."""
+    """The bytes are not a valid header block, or it is too large. The message says why."""
 
 
 class HpackDecoder:
-    """Decodes the blocks of one connection, in order."""
+    """Decodes the header blocks of one connection, in order.
+
+    :param limit: maximum size of a decoded block, by the standard's count.
+    """
 
     def __init__(self, limit: int) -> None:
-        """``limit``: the most that a block may have, by the standard's count."""
+
         self._limit = limit
         self._table: deque[HeaderField] = deque()
         self._size = 0
-        self._most = TABLE_SIZE
+        self._max_size = TABLE_SIZE
 
     def decode(self, block: bytes) -> list[HeaderField]:
-        """:raises InvalidHeaderBlock: see there. The connection can't be used any more."""
+        """The fields of a block.
+
+        :raises InvalidHeaderBlock: the block is not valid. The connection cannot be used any more.
+        """
         fields: list[HeaderField] = []
-        room = self._limit
-        at, end = 0, len(block)
+        remaining = self._limit
+        offset, end = 0, len(block)
         try:
-            while at < end:
-                first = block[at]
+            while offset < end:
+                first = block[offset]
                 if first & 0x80:
-                    index, at = _decode_integer(block, at, 0x7F)
-                    field = self._field(index)
+                    index, offset = _decode_integer(block, offset, 0x7F)
+                    field = self._get_field(index)
                 elif first & 0xE0 == 0x20:
-                    size, at = _decode_integer(block, at, 0x1F)
+                    size, offset = _decode_integer(block, offset, 0x1F)
                     if fields or size > TABLE_SIZE:
-                        raise InvalidHeaderBlock("it changes its table to a size that was not offered, or too late")
-                    self._most = size
+                        raise InvalidHeaderBlock("invalid size update of the header table")
+                    self._max_size = size
                     self._evict()
-                    room -= 1  # there may be many
+                    remaining -= 1  # bounds the number of size updates
                     continue
                 else:
-                    is_kept = first & 0x40
-                    index, at = _decode_integer(block, at, 0x3F if is_kept else 0x0F)
+                    is_indexed = first & 0x40
+                    index, offset = _decode_integer(block, offset, 0x3F if is_indexed else 0x0F)
                     if index:
-                        name = self._field(index)[0]
+                        name = self._get_field(index)[0]
                     else:
-                        name, at = _decode_string(block, at)
-                    value, at = _decode_string(block, at)
+                        name, offset = _decode_string(block, offset)
+                    value, offset = _decode_string(block, offset)
                     field = (name, value)
-                    if is_kept:
-                        self._keep(field)
-                room -= len(field[0]) + len(field[1]) + _FIELD_OVERHEAD
-                if room < 0:
-                    raise InvalidHeaderBlock(f"its headers are longer than {self._limit} bytes")
+                    if is_indexed:
+                        self._add(field)
+                remaining -= len(field[0]) + len(field[1]) + _FIELD_OVERHEAD
+                if remaining < 0:
+                    raise InvalidHeaderBlock(f"headers longer than {self._limit} bytes")
                 fields.append(field)
         except IndexError:
-            raise InvalidHeaderBlock("its headers are cut, or name a field that does not exist") from None
+            raise InvalidHeaderBlock("header block truncated, or index out of range") from None
         return fields
 
-    def _field(self, index: int) -> HeaderField:
-        if index > len(_STATIC):
-            return self._table[index - len(_STATIC) - 1]
+    def _get_field(self, index: int) -> HeaderField:
+        if index > len(_STATIC_TABLE):
+            return self._table[index - len(_STATIC_TABLE) - 1]
         if not index:
             raise IndexError
-        return _STATIC[index - 1]
+        return _STATIC_TABLE[index - 1]
 
-    def _keep(self, field: HeaderField) -> None:
+    def _add(self, field: HeaderField) -> None:
         self._table.appendleft(field)
         self._size += len(field[0]) + len(field[1]) + _FIELD_OVERHEAD
         self._evict()
 
     def _evict(self) -> None:
-        while self._size > self._most:
+        while self._size > self._max_size:
             name, value = self._table.pop()
             self._size -= len(name) + len(value) + _FIELD_OVERHEAD
 
 
-def _decode_integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
-    value = block[at] & mask
-    at += 1
+def _decode_integer(block: bytes, offset: int, mask: int) -> tuple[int, int]:
+    value = block[offset] & mask
+    offset += 1
     if value < mask:
-        return value, at
+        return value, offset
     shift = 0
     while True:
-        byte = block[at]
-        at += 1
+        byte = block[offset]
+        offset += 1
         value += (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, at
+            return value, offset
         shift += 7
-        if shift > _MOST_SHIFTS:
-            raise InvalidHeaderBlock("it has a number that is too long")
+        if shift > _MAX_SHIFT:
+            raise InvalidHeaderBlock("integer too long")
 
 
-def _decode_string(block: bytes, at: int) -> tuple[bytes, int]:
-    is_packed = block[at] & 0x80
-    length, at = _decode_integer(block, at, 0x7F)
-    end = at + length
+def _decode_string(block: bytes, offset: int) -> tuple[bytes, int]:
+    is_huffman = block[offset] & 0x80
+    length, offset = _decode_integer(block, offset, 0x7F)
+    end = offset + length
     if end > len(block):
         raise IndexError
-    text = block[at:end]
-    if is_packed:
-        text = _unpack_known(text) if length < 100 else _unpack(text)
+    text = block[offset:end]
+    if is_huffman:
+        text = _decode_huffman_cached(text) if length < 100 else _decode_huffman(text)
     return text, end
 
 
-def _unpack(text: bytes) -> bytes:
-    """Undo the Huffman code, four bits at a time."""
-    table = _transitions()
+def _decode_huffman(text: bytes) -> bytes:
+    """Decode a Huffman-coded string, four bits at a time."""
+    table = _build_huffman_table()
     state = 0
     out = bytearray()
     for byte in text:
@@ -332,26 +340,26 @@ def _unpack(text: bytes) -> bytes:
         state, symbol = table[state << 4 | byte & 15]
         if symbol >= 0:
             out.append(symbol)
-    if state not in _endings():
-        raise InvalidHeaderBlock("its Huffman code is not valid")
+    if state not in _find_final_states():
+        raise InvalidHeaderBlock("invalid Huffman code")
     return bytes(out)
 
 
-_unpack_known: Final = lru_cache(maxsize=2048)(_unpack)
+_decode_huffman_cached: Final = lru_cache(maxsize=2048)(_decode_huffman)
 
 
 @cache
-def _tree() -> tuple[list[list[int]], list[int]]:
+def _build_huffman_tree() -> tuple[list[list[int]], list[int]]:
     """The codes as a tree: nodes of two branches, each a node's number or -1 - symbol; and the path of all ones."""
     lengths: list[int] = []
-    for run in _LENGTHS.split():
+    for run in _HUFFMAN_LENGTHS.split():
         length, _, count = run.partition("*")
         lengths += [int(length)] * int(count or 1)
     nodes: list[list[int]] = [[0, 0]]
-    code = before = 0
+    code = previous_size = 0
     for size, symbol in sorted((size, symbol) for symbol, size in enumerate(lengths)):
-        code <<= size - before
-        before = size
+        code <<= size - previous_size
+        previous_size = size
         node = 0
         for bit in range(size - 1, 0, -1):
             branch = code >> bit & 1
@@ -361,25 +369,25 @@ def _tree() -> tuple[list[list[int]], list[int]]:
             node = nodes[node][branch]
         nodes[node][code & 1] = -1 - symbol
         code += 1
-    ones = [0]
-    while len(ones) < 8:
-        ones.append(nodes[ones[-1]][1])
-    return nodes, ones
+    all_ones = [0]
+    while len(all_ones) < 8:
+        all_ones.append(nodes[all_ones[-1]][1])
+    return nodes, all_ones
 
 
 @cache
-def _endings() -> frozenset[int]:
-    """The nodes where a text may end: at most seven bits are left over, and all are ones."""
-    return frozenset(_tree()[1])
+def _find_final_states() -> frozenset[int]:
+    """The nodes where a string may end: the padding has at most seven bits, and all are ones."""
+    return frozenset(_build_huffman_tree()[1])
 
 
 @cache
-def _transitions() -> list[tuple[int, int]]:
+def _build_huffman_table() -> list[tuple[int, int]]:
     """For each node and four bits: the next node, and the symbol that was completed on the way, or -1.
 
-    A text may not contain the code of its end: from there, the way leads to a last node that nothing leaves.
+    A string must not contain the code of ``_END_OF_STRING``: that leads to an invalid node, which has no way out.
     """
-    nodes, _ = _tree()
+    nodes, _ = _build_huffman_tree()
     invalid = len(nodes)
     table: list[tuple[int, int]] = []
     for start in range(len(nodes)):
@@ -390,22 +398,22 @@ def _transitions() -> list[tuple[int, int]]:
                     node = nodes[node][bits >> bit & 1]
                     if node < 0:
                         symbol, node = -1 - node, 0
-                        if symbol == _END:
+                        if symbol == _END_OF_STRING:
                             symbol, node = -1, invalid
             table.append((node, symbol))
     return table + [(invalid, -1)] * 16
 
 
-_INDEX: Final = {field: number for number, field in enumerate(_STATIC, 1) if field[1]}
-_NAMES: Final = {name: number for number, (name, _) in reversed(list(enumerate(_STATIC, 1)))}
+_FIELD_INDEX: Final = {field: number for number, field in enumerate(_STATIC_TABLE, 1) if field[1]}
+_NAME_INDEX: Final = {name: number for number, (name, _) in reversed(list(enumerate(_STATIC_TABLE, 1)))}
 
 
 @lru_cache(maxsize=1024)
 def encode_field(name: bytes, value: bytes) -> bytes:
-    """One field, without Huffman code, and not to be kept by the other side."""
-    if (index := _INDEX.get((name, value))) is not None:
+    """One field, without Huffman code, and without adding it to the other side's table."""
+    if (index := _FIELD_INDEX.get((name, value))) is not None:
         return bytes((0x80 | index,))
-    if (index := _NAMES.get(name)) is not None:
+    if (index := _NAME_INDEX.get(name)) is not None:
         return _encode_integer(index, 0x0F, 0) + _encode_integer(len(value), 0x7F, 0) + value
     return b"\0" + _encode_integer(len(name), 0x7F, 0) + name + _encode_integer(len(value), 0x7F, 0) + value
 

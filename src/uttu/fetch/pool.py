@@ -1,13 +1,14 @@
-"""Connections to hosts, with TLS and without, straight or through a proxy: how they are made, and kept for the next.
+"""The connection pool: open connections to hosts, directly or through a proxy, with or without TLS, and reuse them.
 
-A connection of HTTP/1 serves one exchange at a time. One of HTTP/2 serves many, so a host usually has one. The TLS
-handshake decides between them. While the first handshake with a host is under way, other fetches from it wait for that.
+An HTTP/1 connection serves one exchange at a time, an HTTP/2 connection many, so a host with HTTP/2 usually has one.
+The TLS handshake (ALPN) decides between them. During the first handshake with a host, other fetches from it wait for
+its result.
 
-One timer a connection watches over it for as long as it is open: it looks when the earliest of its times may be over,
-and again if it is not. So an exchange costs no timer of its own.
+Each connection has one timer for as long as it is open (:class:`~uttu.fetch.exchange.ConnectionTimer`), so an exchange
+does not start one.
 
-Connections that are kept take file descriptors, of which a process has only so many. Beyond half of them, the one that
-was used longest ago is closed; should there be none left, all that are idle are.
+Idle connections use file descriptors. If they use more than half of the process's limit, the least recently used one is
+closed. If a new connection finds no free descriptor, all idle connections are closed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from time import monotonic
 from typing import Final
 
 from uttu.fetch.base import Resolve
-from uttu.fetch.exchange import HUNG_UP, LargeBodies, PoolClosed, Timeouts
+from uttu.fetch.exchange import CLOSED_BY_PEER, LargeBodies, PoolClosed, Timeouts
 from uttu.fetch.http1 import Http1Connection, PlainConnection, SecureConnection
 from uttu.fetch.http2 import Http2Connection
 from uttu.fetch.proxies import HandshakeProtocol, Proxy, connect_http, connect_socks
@@ -30,19 +31,19 @@ from uttu.fetch.tls import TlsContexts
 
 Connection = Http1Connection | Http2Connection
 
-_MOST_IDLE: Final = 10_000
-_MOST_KNOWN: Final = 20_000
+_MAX_IDLE: Final = 10_000
+_MAX_HTTP1_HOSTS: Final = 20_000
 _NO_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
-# How long a host may take to say goodbye.
-_GOODBYE_SECONDS: Final = 1.0
+# How long to wait for the host's close_notify.
+_TLS_SHUTDOWN_SECONDS: Final = 1.0
 _log = logging.getLogger("uttu.fetch")
 
 
 class Route:
-    """Where a URL leads: ``host`` has the port, as in the URL; ``name`` is a name, or an address without brackets.
+    """How to reach the host of a URL.
 
-    ``key``: what connections are kept under; those of one key are interchangeable. ``is_absolute``: requests go to the
-    proxy itself, with their whole URL.
+    ``host`` has the port, as in the URL; ``name`` is a name, or an IP address without brackets. Connections with the
+    same ``key`` are interchangeable. ``is_absolute``: requests go to an HTTP proxy, with their whole URL.
     """
 
     __slots__ = ("host", "is_absolute", "key", "login", "name", "port", "proxy", "secure")
@@ -66,8 +67,7 @@ class ProxyNotFound(OSError):
 
 
 class ConnectionPool:
-    """All connections of a fetcher. ``resolve`` gives the addresses of a host (with its port) and its name; no other
-    addresses are connected to."""
+    """All connections of a fetcher. They go only to addresses that ``resolve`` returns."""
 
     def __init__(self, timeouts: Timeouts, tls: TlsContexts, *, http2: bool) -> None:
         self.resolve: Resolve = resolve_unguarded
@@ -77,54 +77,54 @@ class ConnectionPool:
         self._http2 = http2
         self._open: set[Connection] = set()
         self._idle: dict[str, dict[Connection, None]] = {}
-        self._shared: dict[str, dict[Http2Connection, None]] = {}  # those of HTTP/2, idle or not
-        self._resting: dict[Connection, None] = {}  # the idle ones, in the order in which they came to rest
-        self._most_resting = _most_idle()
-        self._patience: set[asyncio.Timeout] = set()
-        self._handshakes: dict[str, asyncio.Future[None]] = {}  # with hosts that may speak HTTP/2
-        self._speaks_http1: dict[str, bool] = {}  # by key; True: HTTP/2 is not even offered
+        self._shared: dict[str, dict[Http2Connection, None]] = {}  # HTTP/2 connections, idle or not
+        self._idle_order: dict[Connection, None] = {}  # all idle connections, the least recently used first
+        self._max_idle = _get_max_idle()
+        self._running_timeouts: set[asyncio.Timeout] = set()
+        self._handshakes: dict[str, asyncio.Future[None]] = {}  # running handshakes that may choose HTTP/2
+        self._http1_hosts: dict[str, bool] = {}  # hosts without HTTP/2, by key; True: do not offer it
         self._closed = False
 
-    def kept(self, key: str) -> Connection | None:
-        """One that is open and has room, asked again first that was used last."""
+    def find_open(self, key: str) -> Connection | None:
+        """An open connection with room for a request, the most recently used first. None if there is none."""
         if self._shared and (shared := self._shared.get(key)) is not None:
-            for connection in tuple(shared):
-                if connection in self._resting:
-                    self._wake(connection)
-                    if not connection.is_usable:
-                        connection.drop()
+            for http2_connection in tuple(shared):
+                if http2_connection in self._idle_order:
+                    self._remove_idle(http2_connection)
+                    if not http2_connection.is_usable:
+                        http2_connection.abort()
                         continue
-                if connection.has_room:
-                    return connection
+                if http2_connection.has_room:
+                    return http2_connection
         while idle := self._idle.get(key):
-            found = next(reversed(idle))
-            self._wake(found)
-            if found.is_usable:
-                return found
+            connection = next(reversed(idle))
+            self._remove_idle(connection)
+            if connection.is_usable:
+                return connection
         return None
 
-    async def acquire(self, place: Route) -> Connection:
-        """A kept one, or a new one; raises what :meth:`connect` does."""
-        key = place.key
-        found = self.kept(key)
-        if found is not None:
-            return found
-        if not (place.secure and self._http2) or key in self._speaks_http1:
-            return await self.connect(place)
+    async def acquire(self, route: Route) -> Connection:
+        """An open connection, or else a new one. Raises what :meth:`connect` raises."""
+        key = route.key
+        connection = self.find_open(key)
+        if connection is not None:
+            return connection
+        if not (route.secure and self._http2) or key in self._http1_hosts:
+            return await self.connect(route)
         while (handshake := self._handshakes.get(key)) is not None:
             await asyncio.wait((handshake,))
             handshake.result()
-            found = self.kept(key)
-            if found is not None:
-                return found
-            if key in self._speaks_http1:
-                return await self.connect(place)
+            connection = self.find_open(key)
+            if connection is not None:
+                return connection
+            if key in self._http1_hosts:
+                return await self.connect(route)
         handshake = self._handshakes[key] = asyncio.get_running_loop().create_future()
         try:
-            connection = await self.connect(place)
+            connection = await self.connect(route)
         except Exception as error:
             handshake.set_exception(error)
-            handshake.exception()  # perhaps nobody waits for it
+            handshake.exception()  # mark as retrieved, since there may be no other fetch that waits
             raise
         finally:
             del self._handshakes[key]
@@ -132,188 +132,190 @@ class ConnectionPool:
                 handshake.set_result(None)
         return connection
 
-    def remember_http1(self, place: Route, *, is_required: bool) -> None:
-        """This host did not choose HTTP/2, or ``is_required``: it said that it wants HTTP/1.1."""
-        if len(self._speaks_http1) >= _MOST_KNOWN:
-            self._speaks_http1.clear()
-        self._speaks_http1[place.key] = is_required
+    def remember_http1(self, route: Route, *, is_required: bool) -> None:
+        """Remember that a host did not choose HTTP/2, or (``is_required``) that it asked for HTTP/1.1."""
+        if len(self._http1_hosts) >= _MAX_HTTP1_HOSTS:
+            self._http1_hosts.clear()
+        self._http1_hosts[route.key] = is_required
         if is_required:
-            _log.debug("%s wants HTTP/1.1 instead of HTTP/2", place.host)
-        for connection in tuple(self._shared.get(place.key, ())):
+            _log.debug("%s requires HTTP/1.1 instead of HTTP/2", route.host)
+        for connection in tuple(self._shared.get(route.key, ())):
             connection.retire()
 
-    async def connect(self, place: Route) -> Connection:
-        """A new one.
+    async def connect(self, route: Route) -> Connection:
+        """Open a new connection.
 
-        :raises TimeoutError: it took too long.
-        :raises ssl.SSLError: there is no TLS with this host, or its certificate is not accepted.
-        :raises OSError: the host can't be reached, or its name does not resolve (:class:`socket.gaierror`).
-        :raises Refused, ProxyUnknown: it is the proxy that does not let us through, or is not found.
-        :raises UnicodeError: it has a name that nobody can have.
-        :raises Closed: the connections were closed meanwhile.
+        :raises TimeoutError: the connect timeout expired.
+        :raises ssl.SSLError: the TLS handshake failed, or the certificate is not accepted.
+        :raises OSError: the host refuses the connection, or its name does not resolve (:class:`socket.gaierror`).
+        :raises ProxyRefused, ProxyNotFound: the proxy refuses the connection, or its name does not resolve.
+        :raises UnicodeError: the name cannot be encoded for DNS.
+        :raises PoolClosed: the pool was closed meanwhile.
         """
         seconds = min(self._timeouts.connect, self._timeouts.total)
-        until = monotonic() + seconds
+        deadline = monotonic() + seconds
         try:
-            async with asyncio.timeout(seconds) as patience:
-                self._patience.add(patience)
+            async with asyncio.timeout(seconds) as timeout:
+                self._running_timeouts.add(timeout)
                 try:
-                    connection = await self._connect(place, until)
+                    connection = await self._connect(route, deadline)
                 finally:
-                    self._patience.discard(patience)
+                    self._running_timeouts.discard(timeout)
         except TimeoutError as error:
             raise (PoolClosed() if self._closed else error) from error
         if self._closed:
-            connection.drop()
+            connection.abort()
             raise PoolClosed
         return connection
 
-    async def _connect(self, place: Route, until: float) -> Connection:
-        proxy = place.proxy
+    async def _connect(self, route: Route, deadline: float) -> Connection:
+        proxy = route.proxy
         if proxy is None:
-            addresses = await self.resolve(place.host, place.name)
-            return self._start(place, await self._connect_to_any(addresses, place.port, place, until))
-        target = place.name
+            addresses = await self.resolve(route.host, route.name)
+            return self._create_connection(route, await self._connect_to_any(addresses, route.port, route, deadline))
+        target = route.name
         if proxy.scheme == "socks5":
-            target = (await look_up_addresses(place.name))[0]
+            target = (await look_up_addresses(route.name))[0]
         try:
             addresses = await look_up_addresses(proxy.name)
         except (OSError, UnicodeError) as error:
-            raise ProxyNotFound(f"the name {proxy.name} does not resolve: {error}") from error
-        dialogue = await self._connect_to_any(addresses, proxy.port, place, until)
+            raise ProxyNotFound(f"cannot resolve the proxy {proxy.name}: {error}") from error
+        protocol = await self._connect_to_any(addresses, proxy.port, route, deadline)
         try:
             if proxy.is_socks:
-                await connect_socks(dialogue, proxy, target, place.port)
-            elif place.secure:
-                host = place.host if place.host.endswith(f":{place.port}") else f"{place.host}:{place.port}"
-                await connect_http(dialogue, proxy, host)
-            if place.secure:
-                dialogue = await self._secure(dialogue, place)
+                await connect_socks(protocol, proxy, target, route.port)
+            elif route.secure:
+                host = route.host if route.host.endswith(f":{route.port}") else f"{route.host}:{route.port}"
+                await connect_http(protocol, proxy, host)
+            if route.secure:
+                protocol = await self._start_tls(protocol, route)
         except BaseException:
-            dialogue.transport.abort()
+            protocol.transport.abort()
             raise
-        return self._start(place, dialogue)
+        return self._create_connection(route, protocol)
 
-    async def _connect_to_any(self, addresses: list[str], port: int, place: Route, until: float) -> HandshakeProtocol:
-        error: OSError = ConnectionError(HUNG_UP)
+    async def _connect_to_any(
+        self, addresses: list[str], port: int, route: Route, deadline: float
+    ) -> HandshakeProtocol:
+        last_error: OSError = ConnectionError(CLOSED_BY_PEER)
         for number, address in enumerate(addresses):
             try:
-                # Each has its share of the time that is left, so that a dead one leaves some to the others.
-                async with asyncio.timeout((until - monotonic()) / (len(addresses) - number)):
-                    return await self._connect_to(address, port, place)
+                # Each address gets an equal share of the remaining time, so that a dead one leaves some to the others.
+                async with asyncio.timeout((deadline - monotonic()) / (len(addresses) - number)):
+                    return await self._connect_to(address, port, route)
             except ssl.SSLCertVerificationError:
                 raise
-            except OSError as failure:
-                _log.debug("%s: no connection to %s port %d: %r", place.host, address, port, failure)
-                error = failure
-        raise error
+            except OSError as error:
+                _log.debug("%s: no connection to %s port %d: %r", route.host, address, port, error)
+                last_error = error
+        raise last_error
 
-    async def _connect_to(self, address: str, port: int, place: Route) -> HandshakeProtocol:
+    async def _connect_to(self, address: str, port: int, route: Route) -> HandshakeProtocol:
         loop = asyncio.get_running_loop()
-        secure, name = (place.secure, place.name) if place.proxy is None else (place.proxy.is_secure, place.proxy.name)
+        secure, name = (route.secure, route.name) if route.proxy is None else (route.proxy.is_secure, route.proxy.name)
 
         async def connect() -> HandshakeProtocol:
             if not secure:
                 return (await loop.create_connection(HandshakeProtocol, address, port))[1]
-            context = self._context(place) if place.proxy is None else self._tls.http1
+            context = self._context(route) if route.proxy is None else self._tls.http1
             made = await loop.create_connection(
                 HandshakeProtocol,
                 address,
                 port,
                 ssl=context,
                 server_hostname=name,
-                ssl_shutdown_timeout=_GOODBYE_SECONDS,
+                ssl_shutdown_timeout=_TLS_SHUTDOWN_SECONDS,
             )
             return made[1]
 
         try:
             return await connect()
         except OSError as error:
-            if error.errno not in _NO_DESCRIPTORS or not self._resting:
+            if error.errno not in _NO_DESCRIPTORS or not self._idle_order:
                 raise
-        _log.debug("Out of file descriptors: closing %d idle connections", len(self._resting))
-        for connection in tuple(self._resting):
-            connection.drop()
-        await asyncio.sleep(0)  # they are closed in the next round
+        _log.debug("Out of file descriptors: closing %d idle connections", len(self._idle_order))
+        for connection in tuple(self._idle_order):
+            connection.abort()
+        await asyncio.sleep(0)  # aborted transports close in the next iteration of the event loop
         return await connect()
 
-    async def _secure(self, dialogue: HandshakeProtocol, place: Route) -> HandshakeProtocol:
-        """TLS with the host, over a tunnel."""
-        if dialogue.received:
-            raise ConnectionError("the host speaks before it is asked")
+    async def _start_tls(self, protocol: HandshakeProtocol, route: Route) -> HandshakeProtocol:
+        """Do the TLS handshake with the host, through a tunnel."""
+        if protocol.received:
+            raise ConnectionError("data before the TLS handshake")
         inner = HandshakeProtocol()
         transport = await asyncio.get_running_loop().start_tls(
-            dialogue.transport,
+            protocol.transport,
             inner,
-            self._context(place),
-            server_hostname=place.name,
-            ssl_shutdown_timeout=_GOODBYE_SECONDS,
+            self._context(route),
+            server_hostname=route.name,
+            ssl_shutdown_timeout=_TLS_SHUTDOWN_SECONDS,
         )
         if transport is None:
-            raise ConnectionError(HUNG_UP)
+            raise ConnectionError(CLOSED_BY_PEER)
         inner.connection_made(transport)
         return inner
 
-    def _context(self, place: Route) -> ssl.SSLContext:
-        return self._tls.http2 if self._http2 and not self._speaks_http1.get(place.key) else self._tls.http1
+    def _context(self, route: Route) -> ssl.SSLContext:
+        return self._tls.http2 if self._http2 and not self._http1_hosts.get(route.key) else self._tls.http1
 
-    def _start(self, place: Route, dialogue: HandshakeProtocol) -> Connection:
-        """Hand the transport over to the protocol that was agreed on, with what came meanwhile."""
-        transport = dialogue.transport
-        if dialogue.is_lost:
-            raise ConnectionError(HUNG_UP)
+    def _create_connection(self, route: Route, protocol: HandshakeProtocol) -> Connection:
+        """Hand the transport, and data that has arrived, over to a connection of the negotiated protocol."""
+        transport = protocol.transport
+        if protocol.is_lost:
+            raise ConnectionError(CLOSED_BY_PEER)
         loop = asyncio.get_running_loop()
-        secured = transport.get_extra_info("ssl_object") if place.secure else None
+        tls_object = transport.get_extra_info("ssl_object") if route.secure else None
         connection: Connection
-        if secured is not None and secured.selected_alpn_protocol() == "h2":
-            connection = Http2Connection(self, place.key, self._timeouts, loop)
-            self._shared.setdefault(place.key, {})[connection] = None
+        if tls_object is not None and tls_object.selected_alpn_protocol() == "h2":
+            connection = Http2Connection(self, route.key, self._timeouts, loop)
+            self._shared.setdefault(route.key, {})[connection] = None
         else:
-            if secured is not None and self._http2 and place.key not in self._speaks_http1:
-                self.remember_http1(place, is_required=False)
-            kind = SecureConnection if place.secure else PlainConnection
-            connection = kind(self, place.key, self._timeouts, loop, absolute=place.is_absolute)
+            if tls_object is not None and self._http2 and route.key not in self._http1_hosts:
+                self.remember_http1(route, is_required=False)
+            kind = SecureConnection if route.secure else PlainConnection
+            connection = kind(self, route.key, self._timeouts, loop, absolute=route.is_absolute)
         transport.set_protocol(connection)
         connection.connection_made(transport)
-        if dialogue.received:
-            connection.data_received(bytes(dialogue.received))
+        if protocol.received:
+            connection.data_received(bytes(protocol.received))
         return connection
 
-    def opened(self, connection: Connection) -> None:
+    def on_open(self, connection: Connection) -> None:
         self._open.add(connection)
 
-    def keep(self, connection: Connection) -> None:
+    def on_idle(self, connection: Connection) -> None:
         self._idle.setdefault(connection.key, {})[connection] = None
-        self._resting[connection] = None
-        if len(self._resting) > self._most_resting:
-            next(iter(self._resting)).drop()
+        self._idle_order[connection] = None
+        if len(self._idle_order) > self._max_idle:
+            next(iter(self._idle_order)).abort()
 
-    def forget(self, connection: Connection) -> None:
+    def on_close(self, connection: Connection) -> None:
         self._open.discard(connection)
-        if connection in self._resting:
-            self._wake(connection)
+        if connection in self._idle_order:
+            self._remove_idle(connection)
         if isinstance(connection, Http2Connection) and (shared := self._shared.get(connection.key)) is not None:
             shared.pop(connection, None)
             if not shared:
                 del self._shared[connection.key]
 
-    def _wake(self, connection: Connection) -> None:
-        del self._resting[connection]
+    def _remove_idle(self, connection: Connection) -> None:
+        del self._idle_order[connection]
         idle = self._idle[connection.key]
         del idle[connection]
         if not idle:
             del self._idle[connection.key]
 
     def close(self) -> None:
-        """Break off what is under way, and make no more."""
+        """Abort all exchanges and connection attempts, and refuse new ones."""
         self._closed = True
-        for patience in self._patience:
-            if not patience.expired():
-                patience.reschedule(0)
+        for timeout in self._running_timeouts:
+            if not timeout.expired():
+                timeout.reschedule(0)
         for connection in tuple(self._open):
             connection.fail(PoolClosed())
 
 
-def _most_idle() -> int:
+def _get_max_idle() -> int:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return _MOST_IDLE if limit == resource.RLIM_INFINITY else min(max(limit // 2, 1), _MOST_IDLE)
+    return _MAX_IDLE if limit == resource.RLIM_INFINITY else min(max(limit // 2, 1), _MAX_IDLE)

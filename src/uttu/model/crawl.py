@@ -25,14 +25,14 @@ from uttu.model.lease import Pace
 
 
 def is_crawl_name(crawl: str) -> bool:
-    """Whether a crawl, and so a spider, can be called so: the name is that of a file, and of no other folder."""
+    """Whether a crawl, and so a spider, can have this name. It becomes a file name, so it must not contain a path."""
     return bool(crawl) and all(part.isalnum() or part in "-_." for part in crawl) and not crawl.startswith(".")
 
 
 def check_crawl_name(crawl: str) -> None:
-    """:raises ConfigError: no crawl can be called so."""
+    """:raises ConfigError: ``crawl`` is not a valid name."""
     if not is_crawl_name(crawl):
-        raise ConfigError(f"a crawl's name is made of letters, digits, '-', '_' and '.': {crawl!r} is not")
+        raise ConfigError(f"Invalid crawl name {crawl!r}: use letters, digits, '-', '_' and '.'")
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):

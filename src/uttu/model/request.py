@@ -146,7 +146,7 @@ class Request(
 _HINTS = {
     "callback": "{to}",
     "cb_kwargs": "meta={{…}}",
-    "dont_filter": "salt=, another one each time",
+    "dont_filter": "salt=, a different one each time",
     "errback": "@spider.on_error",
     "formdata": "method='POST' and body=",
 }

@@ -1,7 +1,7 @@
 """Join and normalise URLs by the WHATWG standard, and compute the identity of a request.
 
-Every page has dozens of links to join, so there is a fast path, which takes a quarter of the time. Most links are a
-URL, a path or a query in plain characters. For these the standard's result is a simple concatenation, and a regular
+Every page has dozens of links to join, so there is a fast path that takes a quarter of the time. Most links are a URL,
+a path or a query in plain characters. For these the standard's result is a simple concatenation, and a regular
 expression checks that no character needs the full algorithm. Fragments are dropped, and links such as ``mailto:`` lead
 nowhere. All other links go through ada, a complete implementation of the standard. A property test checks that both
 give the same results.

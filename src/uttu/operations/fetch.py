@@ -17,7 +17,7 @@ from uttu.model.url import canonical, host_of, hostname_of
 from uttu.policy import redirect
 from uttu.policy.scope import Scope, is_private_host
 from uttu.settings import DATA_FOLDER, Settings
-from uttu.spider.page import Page, refresh_target
+from uttu.spider.page import Page, find_refresh_target
 
 RedirectCallback = Callable[[Response, str], None]
 
@@ -142,7 +142,7 @@ async def fetch_with_redirects(
         response = await fetcher.fetch(request)
         location, status = response.headers.get("location"), response.status
         if response.ok and settings.meta_refresh:
-            location, status = refresh_target(response), 303
+            location, status = find_refresh_target(response), 303
         if status not in redirect.STATUSES or location is None:
             return response
         set_cookies = response.headers.get_all("set-cookie")

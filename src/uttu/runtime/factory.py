@@ -123,7 +123,7 @@ def create_worker(
     link_filter = LinkFilter(create_scope(settings, start_hosts), Traps(date.today()))
     names = None if settings.private or settings.proxy else GuardedResolver(start_hosts, store.memo, clock)
     if names is not None and isinstance(fetcher, ResolverAware):
-        fetcher.use_resolver(names.addresses)
+        fetcher.use_resolver(names.resolve)
 
     async def hold(lane: str, seconds: float, reason: str) -> None:
         worker.rest(lane, seconds)

@@ -6,8 +6,8 @@ standard, so labels mean what they mean in browsers: latin1 and ascii are window
 counts as no label. Invalid bytes become U+FFFD; no input raises.
 
 Browsers look for ``<meta>`` in the first 1,024 bytes before they parse (the standard's "prescan"). If they find one
-later, they change the encoding and start again. Here, if nothing else declares the encoding, the first ``LATE_META``
-bytes are searched for such a ``<meta>``, outside of comments and scripts.
+later, they change the encoding and start again. Here, if nothing else declares the encoding, the first
+``LATE_META_BYTES`` are searched for such a ``<meta>``, outside of comments and scripts.
 
 :func:`decode` returns the text, :func:`find_encoding` only the name. :mod:`uttu.spider.encodings` does the decoding,
 :mod:`uttu.spider.detection` guesses the encoding of a body that declares none.
@@ -23,8 +23,8 @@ from uttu.model.url import QueryEncoder
 from uttu.spider import encodings
 from uttu.spider.detection import detect
 
-# Encoding: its labels, without those that follow from the name (see _regular).
-_LABELS: Final = {
+# Encoding: its labels, without those that follow from the name (see _derive_labels).
+_EXTRA_LABELS: Final = {
     "utf-8": "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 utf8 x-unicode20utf8",
     "utf-16be": "unicodefffe",
     "utf-16le": "csunicode iso-10646-ucs-2 ucs-2 unicode unicodefeff utf-16",
@@ -74,7 +74,7 @@ _LABELS: Final = {
 }
 
 
-def _regular(encoding: str) -> list[str]:
+def _derive_labels(encoding: str) -> list[str]:
     """The labels that follow from the name itself."""
     if encoding.startswith("windows-125"):
         page = encoding.removeprefix("windows-")
@@ -86,23 +86,27 @@ def _regular(encoding: str) -> list[str]:
 
 
 LABELS: Final = {
-    label: encoding for encoding, others in _LABELS.items() for label in (*_regular(encoding), *others.split())
+    label: encoding
+    for encoding, others in _EXTRA_LABELS.items()
+    for label in (*_derive_labels(encoding), *others.split())
 }
 
 
-LATE_META: Final = 256 * 1024
+LATE_META_BYTES: Final = 256 * 1024
 """Bytes at the beginning of a body that are searched for a ``<meta charset>``."""
 
-_PRESCAN: Final = 1024
+_PRESCAN_BYTES: Final = 1024
 _BOMS: Final = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16le"), (b"\xfe\xff", "utf-16be"))
-USUAL: Final = frozenset(
+HTML_UTF8_TYPES: Final = frozenset(
     f"text/html;{space}charset={name}" for space in ("", " ") for name in ("utf-8", "UTF-8", "utf8", "Utf-8")
 )
 """Content types that most of the web sends: HTML in UTF-8. No further parsing is needed."""
-_parameter: Final = re.compile(
+_search_charset_parameter: Final = re.compile(
     r"""(?:^|[;,\s])charset\s*=\s*(?:"([^"]*)"?|'([^']*)'?|([^\s;"',]+))""", re.IGNORECASE
 ).search
-_xml_declaration: Final = re.compile(rb"""<\?xml\s[^>]*?encoding\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE).match
+_match_xml_declaration: Final = re.compile(
+    rb"""<\?xml\s[^>]*?encoding\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE
+).match
 
 # The prescan of the HTML standard: it reads the attributes of tags and skips everything else.
 _markup: Final = re.compile(
@@ -122,15 +126,29 @@ _attribute: Final = re.compile(
     """,
     re.VERBOSE,
 )
-_in_content: Final = re.compile(rb"""charset\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;"'][^\s;]*))""", re.IGNORECASE).search
+_search_content_charset: Final = re.compile(
+    rb"""charset\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;"'][^\s;]*))""", re.IGNORECASE
+).search
 # For a late <meta>: elements whose content is text up to their end tag, as in a browser that runs scripts.
-_RAW: Final = (b"script", b"style", b"textarea", b"title", b"xmp", b"iframe", b"noembed", b"noframes", b"noscript")
-_raw_end: Final = {name: re.compile(rb"</%s(?=[\s/>])" % name, re.IGNORECASE).search for name in _RAW}
+_RAW_TEXT_ELEMENTS: Final = (
+    b"script",
+    b"style",
+    b"textarea",
+    b"title",
+    b"xmp",
+    b"iframe",
+    b"noembed",
+    b"noframes",
+    b"noscript",
+)
+_search_raw_end: Final = {
+    name: re.compile(rb"</%s(?=[\s/>])" % name, re.IGNORECASE).search for name in _RAW_TEXT_ELEMENTS
+}
 
 
 def decode(body: bytes, content_type: str | None) -> tuple[str, str]:
     """The text of ``body``, and the name of its encoding in the Encoding standard."""
-    encoding, mark = _declared(body, content_type)
+    encoding, mark = _find_declared(body, content_type)
     data = body[mark:]
     if encoding and encoding != "utf-8":
         return encodings.decode(data, encoding), encoding
@@ -148,7 +166,7 @@ def find_encoding(body: bytes, content_type: str | None) -> str:
 
     Fast if the encoding is declared. Otherwise this reads the whole body.
     """
-    encoding, _ = _declared(body, content_type)
+    encoding, _ = _find_declared(body, content_type)
     if encoding:
         return encoding
     if body.isascii():
@@ -177,64 +195,64 @@ def encoding_of(label: str) -> str:
     return LABELS.get(label.strip("\t\n\f\r ").lower(), "")
 
 
-def _declared(body: bytes, content_type: str | None) -> tuple[str, int]:
+def _find_declared(body: bytes, content_type: str | None) -> tuple[str, int]:
     """The declared encoding (empty if none is declared), and the length of the byte order mark in bytes."""
     if body[:1] in (b"\xef", b"\xff", b"\xfe"):
         for mark, encoding in _BOMS:
             if body.startswith(mark):
                 return encoding, len(mark)
     if not content_type:
-        return _of_html(body) or _of_xml(body), 0
-    if content_type in USUAL:
+        return _find_in_html(body) or _find_in_xml(body), 0
+    if content_type in HTML_UTF8_TYPES:
         return "utf-8", 0
-    found = _parameter(content_type)
+    found = _search_charset_parameter(content_type)
     if found and (encoding := encoding_of(found[1] or found[2] or found[3] or "")):
         return encoding, 0
     kind = content_type.partition(";")[0].strip().lower()
-    encoding = _of_xml(body) if kind.endswith(("/xml", "+xml")) else ""
+    encoding = _find_in_xml(body) if kind.endswith(("/xml", "+xml")) else ""
     if not encoding and "html" in kind:
-        encoding = _of_html(body) or _of_xml(body)
+        encoding = _find_in_html(body) or _find_in_xml(body)
     return encoding, 0
 
 
-def _of_xml(body: bytes) -> str:
+def _find_in_xml(body: bytes) -> str:
     if body.startswith(b"<\0?\0x\0"):
         return "utf-16le"
     if body.startswith(b"\0<\0?\0x"):
         return "utf-16be"
-    found = _xml_declaration(body, 0, _PRESCAN)
-    return _named(found[1] or found[2] or b"") if found else ""
+    found = _match_xml_declaration(body, 0, _PRESCAN_BYTES)
+    return _resolve_label(found[1] or found[2] or b"") if found else ""
 
 
-def _of_html(body: bytes) -> str:
-    head = body[:_PRESCAN]
+def _find_in_html(body: bytes) -> str:
+    head = body[:_PRESCAN_BYTES]
     position = 0
     if b"charset" in head.lower():
         while found := _markup.search(head, position):
             position = found.end()
             if found.lastgroup is not None:
-                attributes, position = _attributes(head, position)
-                if position == _PRESCAN < len(body):
+                attributes, position = _parse_attributes(head, position)
+                if position == _PRESCAN_BYTES < len(body):
                     break  # the tag continues after the prescan
-                if found.lastgroup == "meta" and (encoding := _of_meta(attributes)):
+                if found.lastgroup == "meta" and (encoding := _find_in_meta(attributes)):
                     return encoding
-    return _of_late_meta(body) if len(body) > _PRESCAN else ""
+    return _find_in_late_meta(body) if len(body) > _PRESCAN_BYTES else ""
 
 
-def _of_late_meta(body: bytes) -> str:
-    head = body[:LATE_META]
+def _find_in_late_meta(body: bytes) -> str:
+    head = body[:LATE_META_BYTES]
     last = head.lower().rfind(b"charset")
-    if last < _PRESCAN // 2:
+    if last < _PRESCAN_BYTES // 2:
         return ""  # the prescan has seen the last "charset" and the rest of its tag
     position = 0
     while (found := _markup.search(head, position)) and found.end() <= last:
         position = found.end()
         if found.lastgroup is None:
             continue
-        attributes, position = _attributes(head, position)
-        if found.lastgroup == "meta" and (encoding := _of_meta(attributes)):
+        attributes, position = _parse_attributes(head, position)
+        if found.lastgroup == "meta" and (encoding := _find_in_meta(attributes)):
             return encoding
-        if find_end := _raw_end.get(found[0][1:].lower()):
+        if find_end := _search_raw_end.get(found[0][1:].lower()):
             end = find_end(head, position)
             if end is None:
                 break
@@ -242,7 +260,7 @@ def _of_late_meta(body: bytes) -> str:
     return ""
 
 
-def _attributes(head: bytes, position: int) -> tuple[dict[bytes, bytes], int]:
+def _parse_attributes(head: bytes, position: int) -> tuple[dict[bytes, bytes], int]:
     attributes: dict[bytes, bytes] = {}
     while found := _attribute.match(head, position):
         attributes.setdefault(found["name"].lower(), found["double"] or found["single"] or found["bare"] or b"")
@@ -250,16 +268,16 @@ def _attributes(head: bytes, position: int) -> tuple[dict[bytes, bytes], int]:
     return attributes, position
 
 
-def _of_meta(attributes: dict[bytes, bytes]) -> str:
+def _find_in_meta(attributes: dict[bytes, bytes]) -> str:
     if b"charset" in attributes:
-        return _named(attributes[b"charset"])
+        return _resolve_label(attributes[b"charset"])
     if attributes.get(b"http-equiv", b"").lower() == b"content-type":
-        found = _in_content(attributes.get(b"content", b""))
-        return _named(found[1] or found[2] or found[3] or b"") if found else ""
+        found = _search_content_charset(attributes.get(b"content", b""))
+        return _resolve_label(found[1] or found[2] or found[3] or b"") if found else ""
     return ""
 
 
-def _named(label: bytes) -> str:
+def _resolve_label(label: bytes) -> str:
     """The encoding of a label inside the document. UTF-16 is impossible there, since the label was read as ASCII."""
     encoding = encoding_of(label.decode("latin-1"))
     if encoding.startswith("utf-16"):

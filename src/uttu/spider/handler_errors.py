@@ -12,32 +12,32 @@ import traceback
 from pathlib import Path
 from typing import Final
 
-_OURS: Final = tuple(str(Path(__file__).parents[1] / room) for room in ("engine", "spider"))
+_OWN_FOLDERS: Final = tuple(str(Path(__file__).parents[1] / room) for room in ("engine", "spider"))
 # Exceptions of the user's functions that must not stop the crawl. This includes sys.exit(), and the cancellation of a
 # future that belongs to the user.
 USER_ERRORS: Final = (Exception, SystemExit, asyncio.CancelledError)
 MAX_MESSAGE: Final = 10_000
 
-_FOLLOW: Final = re.compile(r"Page\.follow(?:_all)?\(\) takes .* positional arguments")
-_KEYWORD: Final = re.compile(r"Unexpected keyword argument '(\w+)'")
-_KEYWORDS: Final = {
+_FOLLOW_ERROR: Final = re.compile(r"Page\.follow(?:_all)?\(\) takes .* positional arguments")
+_KEYWORD_ERROR: Final = re.compile(r"Unexpected keyword argument '(\w+)'")
+_KEYWORD_HINTS: Final = {
     "callback": "write to=HANDLER in page.follow(…), handler='NAME' in Request(…)",
     "errback": "write @spider.on_error above a function",
     "cb_kwargs": "write meta={…}",
-    "dont_filter": "write salt=, with another text each time",
+    "dont_filter": "write salt=, with a different text each time",
     "formdata": "write method='POST' and body=urllib.parse.urlencode(…)",
     "data": "write method='POST' and body=urllib.parse.urlencode(…)",
     "json": "write method='POST', body=json.dumps(…) and headers={'Content-Type': 'application/json'}",
     "params": "write them into the URL",
     "timeout": "it is a setting of the crawl",
-    "encoding": "it is found by itself",
-    "css": "give the selector without a name: page.follow_all('li a')",
-    "xpath": "give a selection: page.follow_all(page.xpath(…))",
-    "restrict_css": "give the selector: page.follow_all('nav a')",
+    "encoding": "it is detected automatically",
+    "css": "pass the selector by position: page.follow_all('li a')",
+    "xpath": "pass a selection: page.follow_all(page.xpath(…))",
+    "restrict_css": "pass the selector: page.follow_all('nav a')",
     "allow": "write page.follow_all(page.links(allow=…))",
     "deny": "write page.follow_all(page.links(deny=…))",
 }
-_ATTRIBUTES: Final = {
+_ATTRIBUTE_HINTS: Final = {
     "extract": "write .getall()",
     "extract_first": "write .get()",
     "selector": "write page.css(…) or page.xpath(…)",
@@ -63,9 +63,9 @@ _ATTRIBUTES: Final = {
     "css_first": "write .css(…)[0], or .css(…).get() for its HTML",
     "first": "write [0] or .get()",
     "title": "write page.css('title::text').get()",
-    "raise_for_status": "pages that were answered with an error don't reach handlers",
-    "ok": "pages that were answered with an error don't reach handlers",
-    "cookies": "cookies are kept by themselves; what a page set is in page.headers.get_all('set-cookie')",
+    "raise_for_status": "handlers only get pages with a status of 2xx; errors go to @spider.on_error",
+    "ok": "handlers only get pages with a status of 2xx; errors go to @spider.on_error",
+    "cookies": "cookies are sent back automatically; page.headers.get_all('set-cookie') has those of this page",
     "url_join": "write page.urljoin(…)",
     "follow_link": "write page.follow(…)",
     "css": "write page.css(…) in a handler",
@@ -83,7 +83,9 @@ def reraise_own_cancel(error: BaseException) -> None:
 
 def format_frames(error: BaseException) -> str:
     """The traceback of ``error``: the lines of the user's code and of the libraries that it called."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OWN_FOLDERS)
+    ]
     return replace_surrogates("".join(traceback.format_list(frames)))
 
 
@@ -98,32 +100,34 @@ def format_message(error: BaseException) -> str:
         text = ""
     if len(text) > MAX_MESSAGE:
         return replace_surrogates(f"{type(error).__name__}: {text[:MAX_MESSAGE]}… ({len(text):,} characters)")
-    said = replace_surrogates("".join(traceback.format_exception_only(error)).strip()) or type(error).__name__
-    hint = _hint(error)
-    return f"{said} ({hint})" if hint and "\n" not in said else said
+    message = replace_surrogates("".join(traceback.format_exception_only(error)).strip()) or type(error).__name__
+    hint = _find_hint(error)
+    return f"{message} ({hint})" if hint and "\n" not in message else message
 
 
-def _hint(error: BaseException) -> str:
+def _find_hint(error: BaseException) -> str:
     """Advice about a name that other crawlers use: what to write here. Empty if the name is not known."""
     if isinstance(error, TypeError):
         text = str(error)
         if text == "Extra positional arguments provided":
-            return "only the URL is given by position: Request(url, handler=…), or page.follow(url=…)"
+            return "pass only the URL by position: Request(url, handler=…), or page.follow(url=…)"
         if text == "Encoding objects of type function is unsupported":
-            return "handlers are given by name: handler='NAME', or page.follow(…, to=HANDLER)"
-        if _FOLLOW.match(text):
+            return "pass handlers by name: handler='NAME', or page.follow(…, to=HANDLER)"
+        if _FOLLOW_ERROR.match(text):
             return "write to=HANDLER"
-        if found := _KEYWORD.fullmatch(text):
-            return _KEYWORDS.get(found[1], "")
+        if found := _KEYWORD_ERROR.fullmatch(text):
+            return _KEYWORD_HINTS.get(found[1], "")
     if isinstance(error, AttributeError) and error.name is not None:
-        kind = type(error.obj).__name__
+        type_name = type(error.obj).__name__
         return (
-            _ATTRIBUTES.get(error.name, "") if kind in ("Page", "Response") or "Selection" in _bases(error.obj) else ""
+            _ATTRIBUTE_HINTS.get(error.name, "")
+            if type_name in ("Page", "Response") or "Selection" in _get_base_names(error.obj)
+            else ""
         )
     return ""
 
 
-def _bases(value: object) -> set[str]:
+def _get_base_names(value: object) -> set[str]:
     return {each.__name__ for each in type(value).__mro__}
 
 

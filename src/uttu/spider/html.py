@@ -5,17 +5,18 @@ quadratic time or memory, and nothing can stop it once it has begun: 80,000 nest
 attributes of one element 20 minutes, and 13 KB of unclosed ``<b a=1><b a=2>…`` followed by ``<p>x<p>x…`` become a
 million elements and 370 MB, because HTML opens unclosed formatting elements again in every paragraph.
 
-So a page is looked at before it is parsed, in three steps, each for the few pages that the step before can't clear:
+So a page is checked before it is parsed, in three steps. Each step is only for the few pages that may still be slow
+after the step before:
 
-1. ``_is_harmless``: its size, its number of ``<``, its formatting elements with attributes, the length of its tags.
+1. ``_is_surely_cheap``: its size, its number of ``<``, its formatting elements with attributes, the length of its tags.
    This takes 0.3 ns a byte and, for more than 1,200 tags, 18 ns a tag: 5 to 10 % of the time of parsing. The second
    pass also tells whether the source has a ``<base>``, ``<table>`` or ``<template>``, so that the tree of a large page
    is seldom searched for them.
-2. :class:`TagSurvey`: a pass over its tags with a stack of the open ones, 15 times as long as parsing.
-3. Only if that exceeds a bound: the source is rewritten, and the tree of the new source stays within the bounds.
+2. :class:`TagSurvey`: a pass over its tags with a stack of the open ones. It takes 15 times as long as parsing.
+3. If that exceeds a bound: the source is rewritten, so that its tree stays within the bounds.
 
-The bounds are in :mod:`uttu.spider.html_rewriter`. A page that is rewritten is logged. The worst page of 16 MB that was
-found takes about a second and 150 MB.
+The bounds are in :mod:`uttu.spider.html_rewriter`. A page that is rewritten is logged. The worst known page of 16 MB
+takes about a second and 150 MB.
 
 selectolax releases the GIL while it parses, so :func:`parse` can run in a thread.
 """
@@ -34,14 +35,14 @@ from uttu.spider.html_rewriter import ATTRIBUTE, MAX_ATTRIBUTES, MAX_ELEMENTS, N
 THREAD_BYTES: Final = 256 * 1024
 """Larger pages are parsed in a thread: parsing takes about 7 ms a megabyte, starting a thread's work 0.1 ms."""
 
-# Below these nothing takes more than 0.4 s or 200 MB, whatever is in the page; measured with the worst shapes.
+# Any page below these bounds takes at most 0.4 s and 200 MB; measured with the worst known pages.
 _SMALL_BYTES: Final = 6 * 1024
 _FEW_TAGS: Final = 1_200
 _MANY_TAGS: Final = 16_000
 _SHORT_TAG: Final = 40 * 1024
-_REOPENED: Final = 600_000
+_MAX_REOPENED: Final = 600_000
 """Formatting elements with attributes, times tags: as many elements can come of them."""
-_ALIKE: Final = 3
+_MAX_ALIKE: Final = 3
 """HTML opens at most this many formatting elements again that have the same name and attributes."""
 _WINDOW: Final = 16 * 1024
 _SAMPLE_EVERY: Final = 128 * 1024
@@ -53,44 +54,44 @@ _OPTIONS: Final = int(LexborDocumentOptions.WO_EVENTS)
 _log = logging.getLogger("uttu.html")
 
 SOUGHT: Final = frozenset(("base", "table", "template"))
-"""Elements that make a difference to every page, and that few large pages have."""
+"""Elements that are looked for in every page, and that few large pages have."""
 
-# Formatting elements with attributes, which end with a space or "/", and the first letters of SOUGHT. With some others,
-# such as <form>: only a few letters are looked at, which takes less time.
-_formatting_or_sought: Final = re.compile(
+# Finds formatting elements with attributes (a match that ends with a space or "/") and the first letters of SOUGHT. It
+# also finds some others, such as <form>, because it only checks a few letters, which is faster.
+_find_formatting_or_sought: Final = re.compile(
     rb"<[bisuetfcnBISUETFCN](?:[\t\n\f\r /mtioMTIO]"
     rb"(?:(?<=[\t\n\f\r /])|(?<=[eEtT][mMtT])[\t\n\f\r /]|(?<=[bsfcnBSFCN][mtioMTIO])[a-zA-Z]{1,4}[\t\n\f\r /])"
     rb"|[aAeE][bBmMsS])"
 ).findall
 # A formatting element whose tag ends at the first ">" beyond doubt. If two have the same text, they are alike.
-_plain_formatting: Final = re.compile(
+_find_plain_formatting: Final = re.compile(
     rb"<(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)"
     rb"(?:[\t\n\f\r ]+[a-z][a-z0-9_:.-]*(?:=(?:\"[^\"<>]*\"|'[^'<>]*'|[^\t\n\f\r \"'`=<>/]+))?)+[\t\n\f\r ]*>",
     re.IGNORECASE,
 ).findall
 _too_many_attributes: Final = re.compile(rb"</?%s(?:%s){%d}" % (NAME, ATTRIBUTE, MAX_ATTRIBUTES + 1))
-_quoted: Final = re.compile(rb"\"[^\"]*\"|'[^']*'").sub
-_tags: Final = re.compile(rb"<[a-zA-Z][^<>]*").findall
-_names: Final = re.compile(rb"[^\t\n\f\r \"'/=<>]+").findall
+_remove_quoted: Final = re.compile(rb"\"[^\"]*\"|'[^']*'").sub
+_find_tags: Final = re.compile(rb"<[a-zA-Z][^<>]*").findall
+_find_names: Final = re.compile(rb"[^\t\n\f\r \"'/=<>]+").findall
 
 
 def parse(body: bytes) -> LexborHTMLParser:
     """The tree of a page in UTF-8, within the bounds of this module."""
     if len(body) > _SMALL_BYTES:
         tags = body.count(b"<")
-        found: list[bytes] | None = _formatting_or_sought(body) if _FEW_TAGS < tags <= _MANY_TAGS else None
-        if not _is_harmless(body, tags, found):
-            body = _cut(body)
+        tags_found: list[bytes] | None = _find_formatting_or_sought(body) if _FEW_TAGS < tags <= _MANY_TAGS else None
+        if not _is_surely_cheap(body, tags, tags_found):
+            body = _cut_at_limit(body)
             if TagSurvey(body, rewrite=False).exceeds:
                 _log.warning("Rewriting a page of %d bytes that exceeds the bounds of HTML", len(body))
                 body = b"".join(TagSurvey(body, rewrite=True).pieces)
-        elif found is not None:
-            return _Searched(body, _absent(found))
+        elif tags_found is not None:
+            return _SearchedParser(body, _find_absent(tags_found))
     return LexborHTMLParser(body, options=_OPTIONS)
 
 
-class _Searched(LexborHTMLParser):
-    """A tree whose source was searched for the elements ``SOUGHT``; it has none of those in ``absent``."""
+class _SearchedParser(LexborHTMLParser):
+    """A parser whose source was searched for the elements ``SOUGHT``, and has none of those in ``absent``."""
 
     __slots__ = ("_absent",)
 
@@ -102,8 +103,8 @@ class _Searched(LexborHTMLParser):
         return [] if name in self._absent else super().tags(name)
 
 
-def base_href(root: LexborNode) -> str | None:
-    """The ``href`` of the first ``<base>`` that has one, wherever it stands; None if there is none."""
+def find_base_href(root: LexborNode) -> str | None:
+    """The ``href`` of the first ``<base>`` that has one, anywhere in the page. None if there is none."""
     for base in root.parser.tags("base"):
         attributes = base.attributes
         # In SVG, "base" is another element; there it is not void, so its HTML has an end tag.
@@ -113,7 +114,7 @@ def base_href(root: LexborNode) -> str | None:
 
 
 def has_base_in_noscript(body: bytes) -> bool:
-    """Whether a ``<base>`` stands in a ``<noscript>`` of the source."""
+    """Whether the source has a ``<base>`` in a ``<noscript>``."""
     source = body.lower()
     begin = source.find(b"<noscript")
     while begin >= 0:
@@ -125,26 +126,26 @@ def has_base_in_noscript(body: bytes) -> bool:
 
 
 def _is_in_template(node: LexborNode) -> bool:
-    """Whether a template holds it: selections see what is in templates, but it is no part of the page."""
+    """Whether a node is in a template. Selections include the content of templates, but browsers do not use it."""
     parent = node.parent
     while parent is not None and parent.tag != "template":
         parent = parent.parent
     return parent is not None
 
 
-def _is_harmless(body: bytes, tags: int, found: list[bytes] | None) -> bool:
-    """Whether parsing can't take long, by tests that cost next to nothing.
+def _is_surely_cheap(body: bytes, tags: int, tags_found: list[bytes] | None) -> bool:
+    """Whether the page surely parses in linear time. The checks are much cheaper than parsing.
 
-    ``found``: what ``_formatting_or_sought`` has found; None if the number of tags made that pass unnecessary.
+    :param tags_found: the matches of ``_find_formatting_or_sought``; None if the number of tags makes it unnecessary.
     """
     size = len(body)
     if tags > _MANY_TAGS:
         return False
-    if found:
-        formatting = sum(each[-1] in b"\t\n\f\r /" for each in found)
-        if formatting * (tags - formatting) > _REOPENED:
+    if tags_found:
+        formatting = sum(each[-1] in b"\t\n\f\r /" for each in tags_found)
+        if formatting * (tags - formatting) > _MAX_REOPENED:
             formatting -= _count_alike(body)
-            if formatting * (tags - formatting) > _REOPENED:
+            if formatting * (tags - formatting) > _MAX_REOPENED:
                 return False
     if size > _LARGE_BYTES:
         return _too_many_attributes.search(body) is None and not _has_many_names(body)
@@ -154,15 +155,15 @@ def _is_harmless(body: bytes, tags: int, found: list[bytes] | None) -> bool:
 
 
 def _count_alike(body: bytes) -> int:
-    """How many formatting elements are never opened again: ``_ALIKE`` others have the same name and attributes."""
-    return sum(count - _ALIKE for count in Counter(_plain_formatting(body)).values() if count > _ALIKE)
+    """How many formatting elements are never opened again: ``_MAX_ALIKE`` others have the same name and attributes."""
+    return sum(count - _MAX_ALIKE for count in Counter(_find_plain_formatting(body)).values() if count > _MAX_ALIKE)
 
 
-def _absent(found: list[bytes]) -> frozenset[str]:
-    """Those of ``SOUGHT`` that are not among what ``_formatting_or_sought`` has found."""
-    if not found:
+def _find_absent(tags_found: list[bytes]) -> frozenset[str]:
+    """The elements of ``SOUGHT`` that ``_find_formatting_or_sought`` did not find."""
+    if not tags_found:
         return SOUGHT
-    beginnings = {each.lower() for each in set(found)}
+    beginnings = {each.lower() for each in set(tags_found)}
     return frozenset(name for name in SOUGHT if b"<" + name[:3].encode() not in beginnings)
 
 
@@ -171,13 +172,13 @@ def _has_long_tag(body: bytes) -> bool:
 
     Such a window has no ``<`` or no ``>``, unless its attributes quote both. Most of these windows are in scripts.
     """
-    at = checked = -1
+    tag_start = checked = -1
     for start in range(_WINDOW, len(body) - _WINDOW, _WINDOW):
-        at = max(at, body.rfind(b"<", start - _WINDOW, start))
+        tag_start = max(tag_start, body.rfind(b"<", start - _WINDOW, start))
         if body.find(b">", start, start + _WINDOW) < 0 or body.find(b"<", start, start + _WINDOW) < 0:
-            if at > checked and _too_many_attributes.match(body, at):
+            if tag_start > checked and _too_many_attributes.match(body, tag_start):
                 return True
-            checked = at
+            checked = tag_start
     return False
 
 
@@ -185,12 +186,12 @@ def _has_many_names(body: bytes) -> bool:
     """Whether samples of a large page have many different names of attributes."""
     names: set[bytes] = set()
     for start in range(_SAMPLE_EVERY, len(body), _SAMPLE_EVERY):
-        names.update(_names(_quoted(b"", b" ".join(_tags(body[start : start + _WINDOW])))))
+        names.update(_find_names(_remove_quoted(b"", b" ".join(_find_tags(body[start : start + _WINDOW])))))
     return len(names) > _FEW_NAMES
 
 
-def _cut(body: bytes) -> bytes:
-    """Without what comes behind four times as many ``<`` as a page may have elements."""
+def _cut_at_limit(body: bytes) -> bytes:
+    """Cut the page after four times as many ``<`` as a page may have elements."""
     left = 4 * MAX_ELEMENTS
     for start in range(0, len(body), _WINDOW):
         left -= body.count(b"<", start, start + _WINDOW)

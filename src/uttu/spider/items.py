@@ -44,12 +44,12 @@ def encode(item: Any) -> bytes:
     :raises TypeError: a value in it cannot be written as JSON. The message names it.
     """
     try:
-        return _encode(_opened(item) if "attr" in sys.modules else item)
+        return _encode(_unwrap_attrs(item) if "attr" in sys.modules else item)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise TypeError(f"the item can't be written as JSON: {error}. Item: {_shortened(item)}") from error
+        raise TypeError(f"the item can't be written as JSON: {error}. Item: {_shorten(item)}") from error
 
 
-def _opened(value: Any) -> Any:
+def _unwrap_attrs(value: Any) -> Any:
     """``value`` with dicts in place of attrs objects."""
     kind = type(value)
     if kind in _SIMPLE:
@@ -57,64 +57,64 @@ def _opened(value: Any) -> Any:
     if isinstance(value, dict):
         if _SIMPLE.issuperset(map(type, value.values())):
             return value
-        return {key: _opened(each) for key, each in value.items()}
+        return {key: _unwrap_attrs(each) for key, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return value if _SIMPLE.issuperset(map(type, value)) else [_opened(each) for each in value]
+        return value if _SIMPLE.issuperset(map(type, value)) else [_unwrap_attrs(each) for each in value]
     if hasattr(kind, "__attrs_attrs__"):
         names = (field.name for field in kind.__attrs_attrs__)
-        return {name: _opened(getattr(value, name)) for name in names if hasattr(value, name)}
+        return {name: _unwrap_attrs(getattr(value, name)) for name in names if hasattr(value, name)}
     if hasattr(kind, "__struct_fields__"):
-        return _mended(value, kind.__struct_fields__, msgspec.structs.force_setattr)
+        return _unwrap_fields(value, kind.__struct_fields__, msgspec.structs.force_setattr)
     if hasattr(kind, "__dataclass_fields__"):
-        return _mended(value, kind.__dataclass_fields__, object.__setattr__)
+        return _unwrap_fields(value, kind.__dataclass_fields__, object.__setattr__)
     return value
 
 
-def _mended(value: Any, names: Iterable[str], put: Callable[[Any, str, Any], None]) -> Any:
-    """A record whose fields are converted by ``_opened``; a copy if one of them changed.
+def _unwrap_fields(value: Any, names: Iterable[str], set_field: Callable[[Any, str, Any], None]) -> Any:
+    """A record whose fields are converted by ``_unwrap_attrs``; a copy if one of them changed.
 
     It keeps its type, because a struct may define other names, a tag or its own JSON form.
     """
-    given = {name: getattr(value, name) for name in names if hasattr(value, name)}
-    opened = {name: _opened(each) for name, each in given.items()}
-    changed = {name: each for name, each in opened.items() if each is not given[name]}
+    original = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    unwrapped = {name: _unwrap_attrs(each) for name, each in original.items()}
+    changed = {name: each for name, each in unwrapped.items() if each is not original[name]}
     if changed:
         value = copy.copy(value)
     for name, each in changed.items():
-        put(value, name, each)
+        set_field(value, name, each)
     return value
 
 
-def _hook(value: Any) -> Any:
+def _encode_other(value: Any) -> Any:
     if callable(dump := getattr(value, "model_dump", None)):
         return dump(mode="json")
     if isinstance(value, str | int | float | bytes | bytearray | memoryview):
         return to_base(value)
     if isinstance(value, Selection):
-        raise TypeError(f"{_shortened(value)} is a selection; write .get() or .getall() behind it")
-    raise TypeError(f"{type(value).__qualname__} ({_shortened(value)}) has no form in JSON")
+        raise TypeError(f"{_shorten(value)} is a selection; write .get() or .getall() after it")
+    raise TypeError(f"JSON has no type for {type(value).__qualname__} ({_shorten(value)})")
 
 
-def _shortened(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 200 else text[:200] + "…"
 
 
-_encode = msgspec.json.Encoder(enc_hook=_hook, decimal_format="string").encode
+_encode = msgspec.json.Encoder(enc_hook=_encode_other, decimal_format="string").encode
 
 
-async def iterate_batches(given: Any) -> AsyncIterator[list[Any]]:
+async def iterate_batches(result: Any) -> AsyncIterator[list[Any]]:
     """The results of a handler call, in lists as they arrive. The lists may contain lists and None."""
-    if isinstance(given, AsyncGeneratorType):
-        async for value in given:
+    if isinstance(result, AsyncGeneratorType):
+        async for value in result:
             yield value if type(value) is list else [value]
-    elif isinstance(given, GeneratorType):
-        for value in given:
+    elif isinstance(result, GeneratorType):
+        for value in result:
             yield value if type(value) is list else [value]
-    elif inspect.isawaitable(given):
-        yield [await given]
+    elif inspect.isawaitable(result):
+        yield [await result]
     else:
-        yield [given]
+        yield [result]
 
 
 def flatten(values: Iterable[Any]) -> Iterator[Any]:

@@ -20,7 +20,7 @@ from uttu.spider.query import parse
 Patterns = str | re.Pattern[str] | Iterable[str | re.Pattern[str]]
 
 # Files that pages link to and that are not pages. ``filter_links`` keeps them only if ``allow`` matches them.
-_NO_PAGES = re.compile(
+_OTHER_FILES = re.compile(
     r"\.(?:7z|aac|apk|avi|bin|bmp|bz2|css|deb|dmg|docx?|eot|epub|exe|flac|flv|gif|gz|ico|iso|jar|jpe?g|js|m4[av]|mkv|"
     r"mov|mp[34g]|mpe?g|msi|odt|ogg|og[av]|otf|pdf|png|pptx?|rar|rpm|rtf|svg|swf|tar|tgz|tiff?|ttf|wasm|wav|web[mp]|"
     r"wm[av]|woff2?|xlsx?|xz|zip)$",
@@ -41,7 +41,7 @@ def filter_links(
             continue
         if any(pattern.search(url) for pattern in denied):
             continue
-        if not allowed and _NO_PAGES.search(url.partition("?")[0]):
+        if not allowed and _OTHER_FILES.search(url.partition("?")[0]):
             continue
         if same_site and not is_same_site(url, page_url):
             continue
@@ -63,12 +63,12 @@ def _compile_all(patterns: Patterns) -> list[re.Pattern[str]]:
 TargetKind = Literal["url", "selector", "unclear"]
 
 # "a:hover" is a selector, so a scheme must be a known one or be followed by "//".
-_begins_like_url: Final = re.compile(
+_match_url_beginning: Final = re.compile(
     r"/|\.\.?/|\.\.?$|\?|[a-z][a-z0-9+.-]*://|https?:|(?:mailto|tel|javascript|data|ftp|sms|blob|about|file):",
     re.IGNORECASE,
 ).match
 # XPath: "//" before something that is not a host, "(//a)[1]", "./a/@href", and paths as browsers copy them.
-_xpath: Final = re.compile(
+_match_xpath: Final = re.compile(
     r"""
       \.?//(?!\[|localhost(?![\w.-])|[\w-]+:\d)[\w*:@-]+(?![\w.:@-])
     | \.//
@@ -81,14 +81,18 @@ _xpath: Final = re.compile(
     re.VERBOSE,
 ).match
 # Characters and forms that occur only in selectors.
-_only_selector: Final = re.compile(r"[\s>+~,*\[\]\"'|]|::|:[a-z-]+|^[.#]", re.IGNORECASE).search
+_search_selector_only: Final = re.compile(r"[\s>+~,*\[\]\"'|]|::|:[a-z-]+|^[.#]", re.IGNORECASE).search
 # Characters of selectors that a path does not have before its first "/" or "?".
-_never_in_paths: Final = re.compile(r"[^/?]*[\s\[\]\"'<>{}|:()]").match
-_file: Final = re.compile(r"\.(?:[xsp]?html?|php[3-8]?|phtml|aspx?|jspx?|cfm|cgi)(?:[?#].*)?$", re.IGNORECASE).search
-_other_file: Final = re.compile(r"\.(?:xml|rss|atom|json|txt|csv|pdf|do|action|md|gz|zip)$", re.IGNORECASE).search
+_match_never_in_paths: Final = re.compile(r"[^/?]*[\s\[\]\"'<>{}|:()]").match
+_search_page_file: Final = re.compile(
+    r"\.(?:[xsp]?html?|php[3-8]?|phtml|aspx?|jspx?|cfm|cgi)(?:[?#].*)?$", re.IGNORECASE
+).search
+_search_other_file: Final = re.compile(
+    r"\.(?:xml|rss|atom|json|txt|csv|pdf|do|action|md|gz|zip)$", re.IGNORECASE
+).search
 # Characters that file names do not have. A comma alone is allowed: "a,b.html".
-_never_in_names: Final = re.compile(r"[>*\[\]\"'|]|^[.#]|[,+~]\s|\s[,+~]").search
-_type: Final = re.compile(r"[^\W\d][\w-]*").match
+_search_never_in_names: Final = re.compile(r"[>*\[\]\"'|]|^[.#]|[,+~]\s|\s[,+~]").search
+_match_type: Final = re.compile(r"[^\W\d][\w-]*").match
 
 # lexbor gives small numbers to the elements of HTML, SVG and MathML. Other elements get the address of their name.
 _FIRST_UNKNOWN: Final = 0x1000
@@ -100,22 +104,22 @@ def classify_target(text: str) -> TargetKind:
 
     :raises ValueError: ``text`` is XPath, or neither a URL nor a selector.
     """
-    if _xpath(text):
+    if _match_xpath(text):
         raise ValueError(f"Cannot follow {text!r}: this is XPath. Use page.follow(page.xpath({text!r})).")
-    if _begins_like_url(text):
+    if _match_url_beginning(text):
         return "url"
     try:
         parse(text)
     except ValueError as error:
-        if not text or (_never_in_paths(text) and not _file(text)):
+        if not text or (_match_never_in_paths(text) and not _search_page_file(text)):
             raise ValueError(f"Cannot follow {text!r}. {error} If it is a URL, use page.follow(url=…).") from error
         return "url"
-    name = _type(text)
-    if _file(text) and not _never_in_names(text):
+    name = _match_type(text)
+    if _search_page_file(text) and not _search_never_in_names(text):
         return "url"
-    if _only_selector(text) or (name and _is_element(name[0].lower())):
+    if _search_selector_only(text) or (name and _is_element(name[0].lower())):
         return "selector"
-    return "url" if _other_file(text) else "unclear"
+    return "url" if _search_other_file(text) else "unclear"
 
 
 @lru_cache(maxsize=256)
@@ -125,7 +129,7 @@ def _is_element(name: str) -> bool:
 
 def is_url(text: str) -> bool:
     """Whether the beginning of ``text`` shows that it is a URL reference. XPath is not one."""
-    return bool(_begins_like_url(text)) and not _xpath(text)
+    return bool(_match_url_beginning(text)) and not _match_xpath(text)
 
 
 def explain_ambiguity(text: str) -> str:

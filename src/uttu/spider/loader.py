@@ -34,7 +34,7 @@ def load_spider(path: Path, name: str = "") -> Spider:
     :raises SpiderError: the file does not exist or raises an error, it has no spider, or several and ``name`` is empty.
     """
     if not path.is_file():
-        raise SpiderError(f"there is no spider file {path}{_near(path)}")
+        raise SpiderError(f"There is no spider file {path}{_suggest_file(path)}")
     spec = importlib.util.spec_from_file_location("uttu_spider", path.resolve())
     if spec is None or spec.loader is None:
         raise SpiderError(f"{path} is not a Python file")
@@ -49,18 +49,18 @@ def load_spider(path: Path, name: str = "") -> Spider:
     except SpiderError:
         raise
     except (Exception, SystemExit) as error:
-        raise SpiderError(f"{path} can't be loaded:\n{_where(error, path)}") from error
+        raise SpiderError(f"Cannot load {path}:\n{_format_error(error, path)}") from error
     finally:
         is_loading.reset(token)
     spiders = {id(value): value for value in vars(module).values() if isinstance(value, Spider)}
     if not spiders:
         _refuse_class(vars(module).values(), path)
-    spider = _choose(list(spiders.values()), path, name)
+    spider = _choose_spider(list(spiders.values()), path, name)
     spider.file = path
     return spider
 
 
-def _near(path: Path) -> str:
+def _suggest_file(path: Path) -> str:
     """A suggestion for a file that does not exist; empty if there is none."""
     if path.is_dir():
         return ": that is a folder"
@@ -81,7 +81,7 @@ def _refuse_class(values: Iterable[Any], path: Path) -> None:
             scrapy = any(each.__module__.partition(".")[0] == "scrapy" for each in value.__mro__)
             if issubclass(value, Spider) or (scrapy and hasattr(value, "start_urls")):
                 raise SpiderError(
-                    f"{path} has the class {value.__name__}, but no spider; a spider is an object with functions: "
+                    f"{path} has the class {value.__name__}, but no spider. A spider is an object: write "
                     "spider = Spider('name', start='https://example.org/'), and @spider.page above each handler"
                 )
 
@@ -92,29 +92,29 @@ def find_warnings(spider: Spider) -> list[str]:
         f"The handler {name!r} neither yields nor returns anything, so its pages give no items and no requests: is a "
         "yield missing?"
         for name, handler in spider.handlers.items()
-        if name != SITEMAP and _gives_nothing(handler)
+        if name != SITEMAP and _returns_nothing(handler)
     ]
 
 
-def _gives_nothing(handler: Any) -> bool:
+def _returns_nothing(handler: Any) -> bool:
     """Whether the function has no yield and no return with a value. A function with no code at all is intended."""
     function = inspect.unwrap(handler)
     code = getattr(function, "__code__", None)
     # A wrapped function may return anything.
     if code is None or function is not handler or code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR):
         return False
-    before = None
-    steps = list(dis.get_instructions(code))
+    previous = None
+    instructions = list(dis.get_instructions(code))
     if is_bare(handler):
         return False
-    for step in steps:
-        if step.opname == "RETURN_CONST" and step.argval is not None:
+    for instruction in instructions:
+        if instruction.opname == "RETURN_CONST" and instruction.argval is not None:
             return False
-        if step.opname == "RETURN_VALUE":
-            nothing = before is not None and before.opname == "LOAD_CONST" and before.argval is None
+        if instruction.opname == "RETURN_VALUE":
+            nothing = previous is not None and previous.opname == "LOAD_CONST" and previous.argval is None
             if not nothing:
                 return False
-        before = step
+        previous = instruction
     return True
 
 
@@ -122,29 +122,27 @@ def is_bare(handler: Any) -> bool:
     """Whether a function has no code that could return something: ``def ignore(page): pass``."""
     code = getattr(handler, "__code__", None)
     return code is not None and not any(
-        step.opname.startswith(("CALL", "BUILD", "YIELD")) for step in dis.get_instructions(code)
+        instruction.opname.startswith(("CALL", "BUILD", "YIELD")) for instruction in dis.get_instructions(code)
     )
 
 
-def _choose(spiders: list[Spider], path: Path, name: str) -> Spider:
+def _choose_spider(spiders: list[Spider], path: Path, name: str) -> Spider:
     names = ", ".join(sorted(spider.name for spider in spiders))
     if name:
         spiders = [spider for spider in spiders if spider.name == name]
         if not spiders:
             raise SpiderError(f"{path} has no spider {name!r}; it has: {names or 'none'}")
     if not spiders:
-        raise SpiderError(
-            f"{path} has no spider; write one, like: spider = Spider('name', start='https://example.org/')"
-        )
+        raise SpiderError(f"{path} has no spider. Write one: spider = Spider('name', start='https://example.org/')")
     if len(spiders) > 1:
-        raise SpiderError(f"{path} has {len(spiders)} spiders ({names}); choose one with --spider NAME")
+        raise SpiderError(f"{path} has {len(spiders)} spiders ({names}). Choose one with --spider NAME")
     if not spiders[0].default_handler:
-        raise SpiderError(f"spider {spiders[0].name!r} in {path} has no handler; put @spider.page above a function")
+        raise SpiderError(f"Spider {spiders[0].name!r} in {path} has no handler. Put @spider.page above a function")
     return spiders[0]
 
 
-def _where(error: BaseException, path: Path) -> str:
+def _format_error(error: BaseException, path: Path) -> str:
     """The traceback, beginning at the first line of the file itself."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = next((index for index, frame in enumerate(frames) if Path(frame.filename) == path.resolve()), 0)
-    return "".join(traceback.format_list(frames[own:]) + traceback.format_exception_only(error)).rstrip()
+    first_own = next((index for index, frame in enumerate(frames) if Path(frame.filename) == path.resolve()), 0)
+    return "".join(traceback.format_list(frames[first_own:]) + traceback.format_exception_only(error)).rstrip()

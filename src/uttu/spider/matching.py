@@ -5,9 +5,9 @@ it tries all ancestors, one after the other: ``x div div div`` takes 0.8 s on 20
 with the fourth power of the depth. ``h1 ~ p`` tries all preceding siblings, and ``:nth-child(2)`` counts them anew for
 each element, so both take quadratic time if an element has many children.
 
-So a selector that may be slow on a tree (:meth:`Shape.is_costly`) is matched here from left to right. lexbor finds the
-elements of each compound; those that are not in the right place relative to an element of the previous compound are
-dropped. Each element is visited once per compound.
+So a selector that may be slow on a tree (:meth:`CostEstimator.is_costly`) is matched here from left to right. lexbor
+finds the elements of each compound; those that are not in the right place relative to an element of the previous
+compound are dropped. Each element is visited once per compound.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from selectolax.lexbor import LexborNode
 from uttu.spider.query import SCOPE, Query, engine, scope_of
 
 # Maximum number of elements that lexbor may visit for one query: about half a second.
-_MOST_LOOKS: Final = 40_000_000
+_MAX_VISITS: Final = 40_000_000
 # Levels; ordinary pages are not deeper. lexbor takes 0.1 µs per element to find out.
-_DEEP: Final = 40
+_USUAL_DEPTH: Final = 40
 
-_nth: Final = re.compile(
+_NTH: Final = re.compile(
     r":nth-(?P<last>last-)?(?P<kind>child|of-type)\(\s*"
     r"(?:(?P<word>odd|even)|(?P<step>[+-]?\d{0,8})n\s*(?P<offset>[+-]\s*\d{1,8})?|(?P<index>[+-]?\d{1,8}))\s*\)",
     re.IGNORECASE,
@@ -35,31 +35,31 @@ _nth: Final = re.compile(
 _Condition = Callable[[LexborNode], bool]
 
 
-class Shape:
-    """The size and depth of a tree, as far as queries have needed them."""
+class CostEstimator:
+    """Estimates what queries cost on one tree, from its size and depth. These are computed when first needed."""
 
-    __slots__ = ("_deeper_than", "_known", "_root", "_shallower_than", "_tags")
+    __slots__ = ("_deeper_than", "_root", "_shallower_than", "_tags", "_verdicts")
 
     def __init__(self, root: LexborNode) -> None:
         self._root = root
         self._tags = 0
-        self._known: dict[tuple[int, int, bool], bool] = {}
+        self._verdicts: dict[tuple[int, int, bool], bool] = {}
         self._deeper_than = 0
         self._shallower_than = 1_000_000
 
     def is_costly(self, query: Query) -> bool:
         """Whether lexbor may be slow for a query that has ``chains``."""
-        kind = (query.climbs, query.walks, query.counts)
-        if kind not in self._known:
-            self._known[kind] = self._judge(query)
-        return self._known[kind]
+        kind = (query.descendant_steps, query.sibling_steps, query.counts_siblings)
+        if kind not in self._verdicts:
+            self._verdicts[kind] = self._estimate(query)
+        return self._verdicts[kind]
 
-    def _judge(self, query: Query) -> bool:
+    def _estimate(self, query: Query) -> bool:
         tags = self._tags = self._tags or self._root.parser.raw_html.count(b"<") + 4
-        walked: int = tags ** (1 + max(query.walks, query.counts))
-        if walked > _MOST_LOOKS or query.climbs < 2:
-            return walked > _MOST_LOOKS
-        depth = _harmless_depth(tags.bit_length(), query.climbs, query.walks, _MOST_LOOKS)
+        walked: int = tags ** (1 + max(query.sibling_steps, query.counts_siblings))
+        if walked > _MAX_VISITS or query.descendant_steps < 2:
+            return walked > _MAX_VISITS
+        depth = _find_safe_depth(tags.bit_length(), query.descendant_steps, query.sibling_steps, _MAX_VISITS)
         return depth < tags and self._is_deeper_than(depth)
 
     def _is_deeper_than(self, depth: int) -> bool:
@@ -76,54 +76,56 @@ class Shape:
 
 
 @lru_cache(maxsize=1024)
-def _harmless_depth(bits: int, climbs: int, walks: int, most: int) -> int:
-    """The depth up to which lexbor visits at most ``most`` elements of a tree with ``2**bits`` tags.
+def _find_safe_depth(bits: int, descendant_steps: int, sibling_steps: int, max_visits: int) -> int:
+    """The depth up to which lexbor visits at most ``max_visits`` elements of a tree with ``2**bits`` tags.
 
     HTML reopens unclosed formatting elements in each block, so there may be ``depth`` elements for each tag.
     """
-    depth = climbs
-    while depth < _DEEP and 2 ** (bits * (1 + walks)) * comb(depth + 3, climbs + 1) <= most:
+    depth = descendant_steps
+    while (
+        depth < _USUAL_DEPTH and 2 ** (bits * (1 + sibling_steps)) * comb(depth + 3, descendant_steps + 1) <= max_visits
+    ):
         depth += 1
     return depth
 
 
 def find_by_levels(query: Query, node: LexborNode) -> list[LexborNode]:
     """The elements within ``node`` that match, in document order: the same that lexbor finds."""
-    start = node.parent if query.beside and node.parent is not None else node
+    start = node.parent if query.includes_siblings and node.parent is not None else node
     node.attrs[SCOPE] = ""
     try:
-        found = [_match(chain, node, start) for chain in query.chains]
+        matches = [_match(chain, node, start) for chain in query.chains]
     finally:
         del node.attrs[SCOPE]
-    if len(found) == 1:
-        return found[0]
-    wanted = {each.mem_id for nodes in found for each in nodes}
+    if len(matches) == 1:
+        return matches[0]
+    wanted = {each.mem_id for nodes in matches for each in nodes}
     inside: Iterable[LexborNode] = engine.find("*", start)
     return [each for each in inside if each.mem_id in wanted]
 
 
 def _match(chain: Sequence[str], node: LexborNode, start: LexborNode) -> list[LexborNode]:
-    found = _find(scope_of(chain[0]), node)
+    matches = _find(scope_of(chain[0]), node)
     for part in chain[1:]:
-        if not found:
+        if not matches:
             break
         compound = part.lstrip(" \t\r\n\f>+~")
         combinator = part[: len(part) - len(compound)].strip() or " "
-        holds = _CONDITIONS[combinator]({each.mem_id for each in found})
-        found = [each for each in _find(compound, start) if holds(each)]
-    return found
+        holds = _CONDITIONS[combinator]({each.mem_id for each in matches})
+        matches = [each for each in _find(compound, start) if holds(each)]
+    return matches
 
 
 def _find(compound: str, start: LexborNode) -> list[LexborNode]:
     """The elements that match a compound. ``:nth-child()`` and similar conditions are counted here."""
     base, conditions = compound, []
-    if "[" not in compound and "(" not in (rest := _nth.sub("", compound)):
+    if "[" not in compound and "(" not in (rest := _NTH.sub("", compound)):
         base = rest or "*"
-        conditions = [_is_nth(each) for each in _nth.finditer(compound)]
-    found: list[LexborNode] = engine.find(base, start)
+        conditions = [_is_nth(each) for each in _NTH.finditer(compound)]
+    matches: list[LexborNode] = engine.find(base, start)
     for condition in conditions:
-        found = [each for each in found if condition(each)]
-    return found
+        matches = [each for each in matches if condition(each)]
+    return matches
 
 
 def _has_ancestor(wanted: set[int]) -> _Condition:
@@ -143,14 +145,14 @@ def _leads_to(wanted: set[int], step: Callable[[LexborNode], LexborNode | None])
         leads = False
         other = step(node)
         while other is not None:
-            place = other.mem_id
-            if place in wanted:
+            position = other.mem_id
+            if position in wanted:
                 leads = True
                 break
-            if place in known:
-                leads = known[place]
+            if position in known:
+                leads = known[position]
                 break
-            passed.append(place)
+            passed.append(position)
             other = step(other)
         known.update(dict.fromkeys(passed, leads))
         return leads
@@ -180,33 +182,33 @@ _CONDITIONS: Final[dict[str, Callable[[set[int]], _Condition]]] = {
 }
 
 
-def _is_nth(found: re.Match[str]) -> _Condition:
-    if found["word"]:
-        step, offset = 2, int(found["word"].lower() == "odd")
-    elif found["index"]:
-        step, offset = 0, int(found["index"])
+def _is_nth(nth: re.Match[str]) -> _Condition:
+    if nth["word"]:
+        step, offset = 2, int(nth["word"].lower() == "odd")
+    elif nth["index"]:
+        step, offset = 0, int(nth["index"])
     else:
-        step = int(found["step"] + "1" if found["step"] in ("", "+", "-") else found["step"])
-        offset = int("".join((found["offset"] or "0").split()))
-    by_tag, from_end = found["kind"].lower() != "child", bool(found["last"])
-    places: dict[int, int] = {}
+        step = int(nth["step"] + "1" if nth["step"] in ("", "+", "-") else nth["step"])
+        offset = int("".join((nth["offset"] or "0").split()))
+    by_tag, from_end = nth["kind"].lower() != "child", bool(nth["last"])
+    positions: dict[int, int] = {}
 
     def condition(node: LexborNode) -> bool:
-        if node.mem_id not in places:
-            _count(node, places, by_tag=by_tag, from_end=from_end)
-        place = places[node.mem_id] - offset
-        return place == 0 if step == 0 else place % step == 0 and place // step >= 0
+        if node.mem_id not in positions:
+            _count(node, positions, by_tag=by_tag, from_end=from_end)
+        position = positions[node.mem_id] - offset
+        return position == 0 if step == 0 else position % step == 0 and position // step >= 0
 
     return condition
 
 
-def _count(node: LexborNode, places: dict[int, int], *, by_tag: bool, from_end: bool) -> None:
+def _count(node: LexborNode, positions: dict[int, int], *, by_tag: bool, from_end: bool) -> None:
     """Store the positions of all children of the node's parent, counted from 1."""
     if node.parent is None:
-        places[node.mem_id] = 1
+        positions[node.mem_id] = 1
         return
     children = [child for child in node.parent.iter() if child.is_element_node]
-    counts: dict[str | None, int] = {}
+    counts_siblings: dict[str | None, int] = {}
     for child in reversed(children) if from_end else children:
         kind = child.tag if by_tag else ""
-        counts[kind] = places[child.mem_id] = counts.get(kind, 0) + 1
+        counts_siblings[kind] = positions[child.mem_id] = counts_siblings.get(kind, 0) + 1

@@ -10,13 +10,13 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from uttu.spider.query import IMPLIED
 
-STEPS_UP: Final = 32
-"""How many parents are looked at before a way is taken that does not depend on the depth."""
-_WRITTEN: Final = "uttu-written"
+MAX_STEPS_UP: Final = 32
+"""How many ancestors are checked one by one. Deeper trees use a method whose time does not depend on the depth."""
+_WRITTEN_MARK: Final = "uttu-written"
 
 
-def attribute(node: LexborNode, name: str) -> str | None:
-    """An attribute by its name, without regard to case; None if the element has none."""
+def get_attribute(node: LexborNode, name: str) -> str | None:
+    """The value of an attribute, whose name is case-insensitive. None if the element does not have it."""
     attributes = node.attributes
     value = attributes.get(name)
     if value is not None:
@@ -32,7 +32,7 @@ def get_link(node: LexborNode) -> str | None:
 
 
 def get_names(node: LexborNode) -> Iterator[str]:
-    """Its tag, ``.class`` and ``#id``, in lower case: pages without a doctype disregard case."""
+    """The tag, ``.class`` and ``#id`` of an element, in lower case, since pages without a doctype ignore case."""
     yield (node.tag or "").lower()
     attributes = node.attributes
     if attributes.get("id"):
@@ -41,7 +41,7 @@ def get_names(node: LexborNode) -> Iterator[str]:
         yield f".{name}".lower()
 
 
-def outermost(nodes: Sequence[LexborNode]) -> Iterator[LexborNode]:
+def iterate_outermost(nodes: Sequence[LexborNode]) -> Iterator[LexborNode]:
     """Nodes in document order without those that lie within another one."""
     inside: set[int] = set()
     for index, node in enumerate(nodes):
@@ -51,12 +51,12 @@ def outermost(nodes: Sequence[LexborNode]) -> Iterator[LexborNode]:
                 inside = {each.mem_id for each in node.traverse()}
 
 
-def text_nodes(node: LexborNode) -> Iterator[LexborNode]:
+def iterate_text_nodes(node: LexborNode) -> Iterator[LexborNode]:
     """All text nodes within a node, in document order."""
     return (each for each in node.traverse(include_text=True) if each.is_text_node)
 
 
-def own_text_nodes(nodes: Sequence[LexborNode]) -> list[LexborNode]:
+def child_text_nodes(nodes: Sequence[LexborNode]) -> list[LexborNode]:
     """The text nodes that are children of these nodes, in document order."""
     texts: list[LexborNode] = []
     wanted: set[int] = set()
@@ -65,48 +65,50 @@ def own_text_nodes(nodes: Sequence[LexborNode]) -> list[LexborNode]:
         if inside and node.mem_id in inside:
             continue
         child = node.first_child
-        if child is None or (child.is_text_node and child.next is None):  # mostly
+        if child is None or (child.is_text_node and child.next is None):  # true for most elements
             texts += [child] if child is not None else []
             continue
         children = list(node.iter(include_text=True))
-        own = [child for child in children if child.is_text_node]
-        if len(own) < len(children) and index + 1 < len(nodes) and _is_within(nodes[index + 1], node):
-            # Elements within elements: their texts alternate.
+        child_texts = [child for child in children if child.is_text_node]
+        if len(child_texts) < len(children) and index + 1 < len(nodes) and _is_within(nodes[index + 1], node):
+            # With elements inside of each other, their texts alternate in document order.
             wanted = wanted or {each.mem_id for each in nodes}
             inside = {each.mem_id for each in node.traverse()}
-            own = [text for text in text_nodes(node) if text.parent is not None and text.parent.mem_id in wanted]
-        texts += own
+            child_texts = [
+                text for text in iterate_text_nodes(node) if text.parent is not None and text.parent.mem_id in wanted
+            ]
+        texts += child_texts
     return texts
 
 
-def elements_below(nodes: Sequence[LexborNode]) -> list[LexborNode]:
-    return [each for node in outermost(nodes) for each in node.traverse()]
+def elements_within(nodes: Sequence[LexborNode]) -> list[LexborNode]:
+    return [each for node in iterate_outermost(nodes) for each in node.traverse()]
 
 
-def texts_below(nodes: Sequence[LexborNode]) -> list[LexborNode]:
-    return [text for node in outermost(nodes) for text in text_nodes(node)]
+def text_nodes_within(nodes: Sequence[LexborNode]) -> list[LexborNode]:
+    return [text for node in iterate_outermost(nodes) for text in iterate_text_nodes(node)]
 
 
 def _is_within(node: LexborNode, outer: LexborNode) -> bool:
     wanted = outer.mem_id
     sibling_of = outer.parent.mem_id if outer.parent is not None else 0
     parent = node.parent
-    for _ in range(STEPS_UP):
+    for _ in range(MAX_STEPS_UP):
         if parent is None:
             return False
-        found = parent.mem_id
-        if found == wanted:
+        parent_id = parent.mem_id
+        if parent_id == wanted:
             return True
-        if found == sibling_of:
+        if parent_id == sibling_of:
             return False
         parent = parent.parent
-    # Far down. To search each subtree once costs no more than the page has elements, however deep it is.
+    # The tree is deep. A search of the subtree takes time in proportion to its elements, whatever its depth.
     wanted = node.mem_id
     return any(each.mem_id == wanted for each in outer.traverse())
 
 
 def open_templates(root: LexborNode) -> None:
-    """Move what is in templates into the tree, templates in templates, too."""
+    """Move the content of templates into the tree, also of templates within templates."""
     fragments = root.template_fragments()
     while fragments:
         fragment = fragments.pop()
@@ -119,6 +121,7 @@ def open_templates(root: LexborNode) -> None:
 
 
 def remove_implied(root: LexborNode) -> None:
+    """Remove the ``IMPLIED`` elements that have no tag in the source, and keep their content."""
     parser = root.parser
     removed = False
     for name in IMPLIED if parser.tags("table") else ():
@@ -136,9 +139,9 @@ def _are_implied(parser: LexborHTMLParser, name: str, count: int) -> list[bool]:
     written = re.compile(rb"<%s(?=[\s/>])" % name.encode(), re.IGNORECASE)
     if not count or not written.search(parser.raw_html):
         return [True] * count
-    # Parsed once more with the written ones marked: those without the mark are implied.
-    source = written.sub(rb"\g<0> %s " % _WRITTEN.encode(), parser.raw_html)
-    again = LexborHTMLParser(source, options=parser.options)
-    if again.root is not None and again.tags("template"):
-        open_templates(again.root)
-    return [_WRITTEN not in twin.attributes for twin in again.tags(name)]
+    # Parse again with a mark in all tags of the source. Elements without the mark are implied.
+    source = written.sub(rb"\g<0> %s " % _WRITTEN_MARK.encode(), parser.raw_html)
+    marked_parser = LexborHTMLParser(source, options=parser.options)
+    if marked_parser.root is not None and marked_parser.tags("template"):
+        open_templates(marked_parser.root)
+    return [_WRITTEN_MARK not in twin.attributes for twin in marked_parser.tags(name)]

@@ -5,7 +5,7 @@ Whether a response is HTML or XML (:func:`is_xml`) is decided by ``Content-Type`
 - a feed or sitemap is XML, whatever its type, and ``<html>`` is HTML, also as ``application/xml``;
 - if the type is neither HTML nor XML, or missing, a document that begins with ``<?xml`` is XML.
 
-:func:`refresh_target` finds the target of ``<meta http-equiv=refresh>`` without parsing the page.
+:func:`find_refresh_target` finds the target of ``<meta http-equiv=refresh>`` without parsing the page.
 
 HTML and XML are parsed on first use. The engine calls :meth:`Page.prepare` first, which parses a page of more than
 ``html.THREAD_BYTES`` in a thread.
@@ -17,9 +17,10 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -29,9 +30,16 @@ from uttu.clients.addresses import mask_logins
 from uttu.model import Headers, Links, Request, Response
 from uttu.model.request import check_fields
 from uttu.model.url import Joiner
-from uttu.policy.meta_tags import find_tags
+from uttu.policy.meta_tags import (
+    MAX_REFRESH_SECONDS,
+    cut_prefix,
+    find_refresh,
+    find_tags,
+    may_refresh,
+    parse_refresh,
+)
 from uttu.spider import html
-from uttu.spider.charset import USUAL, decode, find_encoding, query_encoder
+from uttu.spider.charset import HTML_UTF8_TYPES, decode, find_encoding, query_encoder
 from uttu.spider.document import Document
 from uttu.spider.links import Patterns, classify_target, explain_ambiguity, filter_links, is_url
 from uttu.spider.query import is_selector
@@ -40,10 +48,6 @@ from uttu.spider.selection import Selection
 if TYPE_CHECKING:
     from uttu.spider.sitemap import Sitemap
     from uttu.spider.xml import XmlDocument
-import re
-from functools import lru_cache
-
-from uttu.policy.meta_tags import MAX_REFRESH_SECONDS, cut_prefix, find_refresh, may_refresh, parse_refresh
 
 # Selector of the elements that link to pages.
 LINKS: Final = "a, area"
@@ -51,6 +55,15 @@ LINKS: Final = "a, area"
 MAX_TARGETS: Final = 1_000_000
 # Maximum number of objects and arrays in a JSON document: Python needs up to 200 bytes for each.
 MAX_CONTAINERS: Final = 1_500_000
+
+_SNIFFED_BYTES: Final = 4096  # bytes at the beginning of a body in which is_xml looks for the first element
+# Matches declarations, comments, doctypes and processing instructions, then the first element.
+_match_first_element: Final = re.compile(
+    rb"(?:\s|<\?[^>]*>|<!--(?>.*?-->)|<!DOCTYPE(?:[^\[>]|\[[^\]]*\])*+>)*+<(?:[\w.-]+:)?([A-Za-z][\w.-]*)",
+    re.DOTALL | re.I,
+).match
+_FEED_ROOTS: Final = frozenset((b"rss", b"feed", b"rdf", b"urlset", b"sitemapindex", b"opml"))
+_FEED_BEGINNINGS: Final = (b"<?xml", b"<rss", b"<feed", b"<rdf", b"<urls", b"<site", b"<opml")
 
 Target = str | Selection
 Handler = Callable[..., Any]
@@ -87,11 +100,11 @@ class Page:
         self.request = response.request
         self.url = response.url
         # Cached by hand: before Python 3.12, cached_property takes a lock when it computes its value.
-        self._found_roots: tuple[LexborNode, ...] | None = None
-        self._made_joiner: Joiner | None = None
-        self._made_document: Document | XmlDocument | None = None
-        self._found_xml: bool | None = None
-        self._found_encoding = ""
+        self._cached_roots: tuple[LexborNode, ...] | None = None
+        self._cached_joiner: Joiner | None = None
+        self._cached_document: Document | XmlDocument | None = None
+        self._cached_is_xml: bool | None = None
+        self._cached_encoding = ""
 
     @property
     def status(self) -> int:
@@ -121,16 +134,16 @@ class Page:
     @property
     def encoding(self) -> str:
         """The encoding of the body, by its name in the Encoding standard."""
-        if not self._found_encoding:
-            self._found_encoding = find_encoding(self.body, self.headers.get("content-type"))
-        return self._found_encoding
+        if not self._cached_encoding:
+            self._cached_encoding = find_encoding(self.body, self.headers.get("content-type"))
+        return self._cached_encoding
 
     @cached_property
     def text(self) -> str:
-        """The body as text. The charset is found as browsers do."""
-        found = self._found_encoding
-        content_type = f"text/html; charset={found}" if found else self.headers.get("content-type")
-        text, self._found_encoding = decode(self.body, content_type)
+        """The body as text, decoded as in browsers."""
+        encoding = self._cached_encoding
+        content_type = f"text/html; charset={encoding}" if encoding else self.headers.get("content-type")
+        text, self._cached_encoding = decode(self.body, content_type)
         return text
 
     def json(self) -> Any:
@@ -139,7 +152,7 @@ class Page:
         :raises ValueError: the body is not JSON, or has more than ``MAX_CONTAINERS`` objects and arrays.
         """
         if len(self.body) > MAX_CONTAINERS and self.body.count(b"{") + self.body.count(b"[") > MAX_CONTAINERS:
-            raise ValueError(f"{self.url} has more than {MAX_CONTAINERS:,} objects and arrays of JSON")
+            raise ValueError(f"The JSON of {self.url} has more than {MAX_CONTAINERS:,} objects and arrays")
         try:
             return msgspec.json.decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -151,7 +164,7 @@ class Page:
                 with contextlib.suppress(ValueError, RecursionError):
                     return json.loads(self.text, parse_constant=_refuse_constant)
             # Don't store the error in a variable: it refers to this frame, and the cycle would keep the page alive.
-            raise ValueError(f"{self.url} is not JSON ({error}); it begins {self.body[:60]!r}") from error
+            raise ValueError(f"{self.url} is not JSON ({error}); it begins with {self.body[:60]!r}") from error
 
     @property
     def _is_large(self) -> bool:
@@ -183,7 +196,7 @@ class Page:
 
         :raises ValueError: ``query`` is not a valid selector.
         """
-        document = self._made_document
+        document = self._cached_document
         return (self._document if document is None else document).css(query)
 
     def xpath(self, query: str, namespaces: Mapping[str, str] | None = None, **variables: Any) -> Selection:
@@ -211,7 +224,7 @@ class Page:
         return parse_sitemap(self.body, self.url)
 
     def urljoin(self, link: str) -> str | None:
-        """A link on this page as an absolute URL without fragment. None if it does not lead to a web page."""
+        """A link on this page as an absolute URL without fragment. None if it is not an http or https URL."""
         return self._join(link)
 
     def links(
@@ -226,7 +239,7 @@ class Page:
         :param deny: regular expressions; drop URLs that match one.
         :param same_site: keep only URLs on this host and its subdomains.
         """
-        texts = self._default_links() if css == LINKS else self.css(css)._links()
+        texts = self._default_links() if css == LINKS else self.css(css)._get_links()
         return list(filter_links(self._join.all(texts), self.url, allow=allow, deny=deny, same_site=same_site))
 
     def follow(
@@ -247,10 +260,10 @@ class Page:
         :param fields: fields of :class:`uttu.Request`.
         :raises ValueError: a string could be a URL or a selector, or a URL does not lead to a web page.
         """
-        texts = [url] if url is not None else self._texts(target) if target is not None else []
-        links = self._links(texts, to, fields, "page.follow")
+        texts = [url] if url is not None else self._find_links(target) if target is not None else []
+        links = self._make_links(texts, to, fields, "page.follow")
         if not links and texts and (url is not None or (isinstance(target, str) and texts == [target.strip()])):
-            raise ValueError(f"Cannot follow {texts[0]!r}: it leads to no web page.")
+            raise ValueError(f"Cannot follow {texts[0]!r}: it is not a link to a web page.")
         return next(iter(links), None)
 
     def follow_all(
@@ -262,9 +275,9 @@ class Page:
 
         :raises ValueError: a string could be a URL or a selector, or there are more than ``MAX_TARGETS`` links.
         """
-        return self._links(self._texts(target), to, fields, "page.follow_all")
+        return self._make_links(self._find_links(target), to, fields, "page.follow_all")
 
-    def _links(self, texts: list[str], to: Handler | str, fields: dict[str, Any], function: str) -> Links:
+    def _make_links(self, texts: list[str], to: Handler | str, fields: dict[str, Any], function: str) -> Links:
         handler = to if isinstance(to, str) else to.__name__
         if fields:
             check_fields(fields, function)
@@ -273,29 +286,29 @@ class Page:
             links.to(self.url)  # raise for an unknown field here, in the call that has it
         return links
 
-    def _texts(self, target: Target | Iterable[str | Selection]) -> list[str]:
+    def _find_links(self, target: Target | Iterable[str | Selection]) -> list[str]:
         """The links of a target, as they are written on the page."""
         if isinstance(target, str):
-            return self._texts_of(target)
+            return self._find_links_by_string(target)
         if isinstance(target, Selection):
-            return target._links()
+            return target._get_links()
         texts: list[str] = []
         for each in target:
-            texts += [each] if isinstance(each, str) else each._links()
+            texts += [each] if isinstance(each, str) else each._get_links()
             if len(texts) > MAX_TARGETS:
-                raise ValueError(f"follow_all was given more than {MAX_TARGETS:,} links")
+                raise ValueError(f"page.follow_all() takes at most {MAX_TARGETS:,} links")
         return texts
 
-    def _texts_of(self, target: str) -> list[str]:
+    def _find_links_by_string(self, target: str) -> list[str]:
         target = target.strip()
         if target == "a":
-            return self._default_links() if self._is_xml else self.css(target)._links()
+            return self._default_links() if self._is_xml else self.css(target)._get_links()
         if is_url(target):
             return [target]
         if is_selector(target):
             selection = self.css(target)
             if selection:
-                return selection._links()
+                return selection._get_links()
         match classify_target(target):
             case "url":
                 return [target]
@@ -306,21 +319,21 @@ class Page:
 
     def _default_links(self) -> list[str]:
         document = self._document
-        return document.css(LINKS)._links() if isinstance(document, Document) else document.links()
+        return document.css(LINKS)._get_links() if isinstance(document, Document) else document.links()
 
     @property
     def _join(self) -> Joiner:
-        if self._made_joiner is None:
-            self._made_joiner = self._joiner()
-        return self._made_joiner
+        if self._cached_joiner is None:
+            self._cached_joiner = self._create_joiner()
+        return self._cached_joiner
 
-    def _joiner(self) -> Joiner:
+    def _create_joiner(self) -> Joiner:
         if self._is_xml:
             document = self._document if b"xml:base" in self.body else None
             return Joiner(self.url if document is None or isinstance(document, Document) else document.base)
         encode = query_encoder(self.encoding) if self.encoding != "utf-8" else None
         joiner = Joiner(self.url, encode)
-        href = html.base_href(self._roots[0]) if self._roots else None
+        href = html.find_base_href(self._roots[0]) if self._roots else None
         if href is not None and html.has_base_in_noscript(self.body):
             # Browsers that run scripts ignore a <base> in <noscript>. The parser ends a <noscript> at a <base>, so
             # its tree does not show this: read the source instead.
@@ -332,31 +345,31 @@ class Page:
     @property
     def _roots(self) -> tuple[LexborNode, ...]:
         """The root of the HTML tree, or nothing. The tree lives as long as this reference to its root."""
-        if self._found_roots is None:
+        if self._cached_roots is None:
             root = html.parse(self.body if self.encoding == "utf-8" else self.text.encode(errors="replace")).root
-            self._found_roots = () if root is None else (root,)
-        return self._found_roots
+            self._cached_roots = () if root is None else (root,)
+        return self._cached_roots
 
     @property
     def _document(self) -> Document | XmlDocument:
-        if self._made_document is None:
+        if self._cached_document is None:
             if self._is_xml:
                 from uttu.spider.xml import XmlDocument
 
-                self._made_document = XmlDocument(self.text, self.url)
+                self._cached_document = XmlDocument(self.text, self.url)
             else:
-                self._made_document = Document(self._roots, len(self.body))
-        return self._made_document
+                self._cached_document = Document(self._roots, len(self.body))
+        return self._cached_document
 
     @property
     def _is_xml(self) -> bool:
-        if self._found_xml is None:
+        if self._cached_is_xml is None:
             response = self.response
-            if response.body[:2] == b"<!" and response.headers.get("content-type") in USUAL:
-                self._found_xml, self._found_encoding = False, "utf-8"
+            if response.body[:2] == b"<!" and response.headers.get("content-type") in HTML_UTF8_TYPES:
+                self._cached_is_xml, self._cached_encoding = False, "utf-8"
             else:
-                self._found_xml = is_xml(response)
-        return self._found_xml
+                self._cached_is_xml = is_xml(response)
+        return self._cached_is_xml
 
     def __repr__(self) -> str:
         return f"<Page {self.status} {self.url}>"
@@ -367,38 +380,34 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-_LOOKED_AT: Final = 4096  # bytes
-# Matches declarations, comments, doctypes and processing instructions, then the first element.
-_first_element: Final = re.compile(
-    rb"(?:\s|<\?[^>]*>|<!--(?>.*?-->)|<!DOCTYPE(?:[^\[>]|\[[^\]]*\])*+>)*+<(?:[\w.-]+:)?([A-Za-z][\w.-]*)",
-    re.DOTALL | re.I,
-).match
-_FEEDS: Final = frozenset((b"rss", b"feed", b"rdf", b"urlset", b"sitemapindex", b"opml"))
-_MAY_BE_FEED: Final = (b"<?xml", b"<rss", b"<feed", b"<rdf", b"<urls", b"<site", b"<opml")
-
-
 def is_xml(response: Response) -> bool:
     """Whether to parse a response as XML."""
-    kind = _kind(response.headers.get("content-type") or "")
+    media_type = _get_media_type(response.headers.get("content-type") or "")
     body = response.body
-    if kind == "text/html" and (body[:2] == b"<!" or not _beginning(body[:64]).lower().startswith(_MAY_BE_FEED)):
+    if media_type == "text/html" and (
+        body[:2] == b"<!" or not _strip_beginning(body[:64]).lower().startswith(_FEED_BEGINNINGS)
+    ):
         return False
-    beginning = _beginning(body[:_LOOKED_AT])
-    found = _first_element(beginning)
-    root = found[1].lower() if found else b""
-    if root in _FEEDS:
+    start = _strip_beginning(body[:_SNIFFED_BYTES])
+    match = _match_first_element(start)
+    root = match[1].lower() if match else b""
+    if root in _FEED_ROOTS:
         return True
-    if root == b"html" or kind in ("text/html", "application/xhtml+xml") or beginning[:14].lower() == b"<!doctype html":
+    if (
+        root == b"html"
+        or media_type in ("text/html", "application/xhtml+xml")
+        or start[:14].lower() == b"<!doctype html"
+    ):
         return False
-    return kind.endswith(("/xml", "+xml")) or beginning.startswith(b"<?xml")
+    return media_type.endswith(("/xml", "+xml")) or start.startswith(b"<?xml")
 
 
 @lru_cache(maxsize=256)
-def _kind(content_type: str) -> str:
+def _get_media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def _beginning(body: bytes) -> bytes:
+def _strip_beginning(body: bytes) -> bytes:
     """The first bytes, without a byte order mark. Zero bytes are dropped, so that UTF-16 reads as ASCII."""
     return (
         body.removeprefix(b"\xef\xbb\xbf")
@@ -409,8 +418,8 @@ def _beginning(body: bytes) -> bytes:
     )
 
 
-def refresh_target(response: Response) -> str | None:
-    """The URL that a page refreshes to. None if there is no refresh, it comes late, or it leads in a circle.
+def find_refresh_target(response: Response) -> str | None:
+    """The URL that a page refreshes to. None if there is no refresh, it comes late, or it leads back to the page.
 
     The page is not parsed for this. A refresh after more than ``MAX_REFRESH_SECONDS`` is ignored. Sites also send a
     page to itself to set a cookie first, so a response that sets a cookie may lead back to the same URL.
@@ -418,17 +427,17 @@ def refresh_target(response: Response) -> str | None:
     header = response.headers.get("refresh")
     if header is None and not may_refresh(response.body):
         return None
-    found = parse_refresh(header) if header is not None else None
+    refresh = parse_refresh(header) if header is not None else None
     content_type = response.headers.get("content-type", "")
     encode_query = None
-    if found is None and "html" in (content_type.lower() or "html"):
+    if refresh is None and "html" in (content_type.lower() or "html"):
         encoding = find_encoding(response.body, content_type)
-        found = find_refresh(decode(cut_prefix(response.body), f"text/html; charset={encoding}")[0])
+        refresh = find_refresh(decode(cut_prefix(response.body), f"text/html; charset={encoding}")[0])
         encode_query = query_encoder(encoding)
-    if found is None or not found.url or found.seconds > MAX_REFRESH_SECONDS:
+    if refresh is None or not refresh.url or refresh.seconds > MAX_REFRESH_SECONDS:
         return None
     request = response.request
-    base = Joiner(response.url)(found.base) if found.base else None
-    url = Joiner(base or response.url, encode_query)(found.url)
-    circles = url in (request.url, *request.via) and response.headers.get("set-cookie") is None
-    return None if circles else url
+    base = Joiner(response.url)(refresh.base) if refresh.base else None
+    url = Joiner(base or response.url, encode_query)(refresh.url)
+    is_circular = url in (request.url, *request.via) and response.headers.get("set-cookie") is None
+    return None if is_circular else url

@@ -31,28 +31,26 @@ IMPLIED: Final = ("tbody", "colgroup")
 
 # The engine that matches CSS, shared by all pages: creating one takes as long as parsing a small page.
 engine: Final = LexborCSSSelector()  # type: ignore[no-untyped-call]
-_nothing: Final = LexborHTMLParser("").create_node("p")
+_EMPTY_NODE: Final = LexborHTMLParser("").create_node("p")
 
-_tag: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*").fullmatch
+_match_tag: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*").fullmatch
 # One token of a selector: an escape, a string, a comment, or a character.
-_token: Final = re.compile(r"""\\.|"(?:\\.|[^"\\])*"?|'(?:\\.|[^'\\])*'?|/\*.*?\*/|.""", re.DOTALL)
-_pseudo_element: Final = re.compile(
+_TOKEN: Final = re.compile(r"""\\.|"(?:\\.|[^"\\])*"?|'(?:\\.|[^'\\])*'?|/\*.*?\*/|.""", re.DOTALL)
+_match_pseudo_element: Final = re.compile(
     r"""::(?:(?P<text>text)|attr\(\s*(?:(?P<name>[\w:.-]+)|"(?P<double>[^"]*)"|'(?P<single>[^']*)')\s*\))\s*""",
     re.IGNORECASE,
 ).fullmatch
-_anchor: Final = re.compile(
+_match_anchor: Final = re.compile(
     r"(?:(?P<tag>[a-z][a-z0-9]*)|(?=[.#]))(?P<mark>[.#][a-z_][a-z0-9_-]*)?(?![^.#:\[])", re.IGNORECASE | re.ASCII
 ).match
-_ends_with_any: Final = re.compile(r"(?<![\s>+~])\s+\*$").search
-_scope: Final = re.compile(r":scope(?![\w-])", re.IGNORECASE).match
+_search_universal_end: Final = re.compile(r"(?<![\s>+~])\s+\*$").search
+_match_scope: Final = re.compile(r":scope(?![\w-])", re.IGNORECASE).match
 # lexbor does not support :contains, and matches :enabled on every element.
-_for_xpath: Final = re.compile(r":(?:contains|lang)\(|:enabled(?![\w-])|!=", re.IGNORECASE).search
-_functional: Final = re.compile(r":(?:is|not|where|has|nth-(?:last-)?child)\(", re.IGNORECASE).search
-_counts_siblings: Final = re.compile(r":nth-", re.IGNORECASE).search
+_search_xpath_only: Final = re.compile(r":(?:contains|lang)\(|:enabled(?![\w-])|!=", re.IGNORECASE).search
+_search_functional: Final = re.compile(r":(?:is|not|where|has|nth-(?:last-)?child)\(", re.IGNORECASE).search
+_search_nth: Final = re.compile(r":nth-", re.IGNORECASE).search
 _SPACES: Final = " \t\r\n\f"
-_looks_like_xpath: Final = re.compile(
-    r"\s*\(*\.{0,2}/|\s*@[\w*]|.*/(?:@|text\(|\w+::)|\s*[\w-]+\(.*//", re.DOTALL
-).match
+_match_xpath: Final = re.compile(r"\s*\(*\.{0,2}/|\s*@[\w*]|.*/(?:@|text\(|\w+::)|\s*[\w-]+\(.*//", re.DOTALL).match
 
 
 class SearchStep(NamedTuple):
@@ -63,11 +61,14 @@ class SearchStep(NamedTuple):
 
 
 class Search(NamedTuple):
-    """A selector for lexbor. The ``steps`` are done first. ``beside``: siblings after the element may match, too."""
+    """A selector for lexbor. The ``steps`` are done first.
+
+    ``includes_siblings``: siblings after the searched element may match, too.
+    """
 
     css: str
     steps: tuple[SearchStep, ...] = ()
-    beside: bool = False
+    includes_siblings: bool = False
 
 
 class Query(NamedTuple):
@@ -84,10 +85,11 @@ class Query(NamedTuple):
       matches.
     - ``ignores_tables``: only names decide, and neither they nor the taken values depend on ``IMPLIED`` elements.
 
-    The rest tells whether lexbor may be slow (:mod:`uttu.spider.matching`). ``climbs`` and ``walks`` are the number of
-    descendant combinators and of ``~``, the maximum over the selectors of the list. ``counts``: siblings are counted,
-    as for ``:nth-child()``. A query with two climbs, with ``walks`` or with ``counts`` has ``chains``: the compounds of
-    each selector, all but the first with their combinator. ``beside``: siblings after the element may match, too.
+    The other fields tell whether lexbor may be slow (:mod:`uttu.spider.matching`). ``descendant_steps`` and
+    ``sibling_steps`` are the number of descendant combinators and of ``~``, the maximum over the selectors of the list.
+    ``counts_siblings``: siblings are counted, as for ``:nth-child()``. A query with two ``descendant_steps``, with
+    ``sibling_steps`` or with ``counts_siblings`` has ``chains``: the compounds of each selector, all but the first with
+    their combinator. ``includes_siblings``: siblings after the element may match, too.
     """
 
     css: str
@@ -101,10 +103,10 @@ class Query(NamedTuple):
     is_all: bool = False
     ignores_tables: bool = False
     xpath: str = ""
-    climbs: int = 0
-    walks: int = 0
-    counts: bool = False
-    beside: bool = False
+    descendant_steps: int = 0
+    sibling_steps: int = 0
+    counts_siblings: bool = False
+    includes_siblings: bool = False
     chains: tuple[tuple[str, ...], ...] = ()
 
 
@@ -127,7 +129,7 @@ def split_takes(query: str) -> list[tuple[str, Take, str]]:
     """
     if "::" not in query and "," not in query:
         return [(query.strip(), "element", "")]
-    return [_take(part) for part in _split(query)]
+    return [_split_take(part) for part in _split_list(query)]
 
 
 def is_selector(text: str) -> bool:
@@ -139,10 +141,10 @@ def is_selector(text: str) -> bool:
     return True
 
 
-def top_level(css: str) -> Iterator[tuple[int, str]]:
+def iterate_top_level(css: str) -> Iterator[tuple[int, str]]:
     """The characters outside brackets, strings and comments, with their positions."""
     depth = 0
-    for found in _token.finditer(css):
+    for found in _TOKEN.finditer(css):
         token = found[0]
         if token in "([":
             depth += 1
@@ -152,22 +154,22 @@ def top_level(css: str) -> Iterator[tuple[int, str]]:
             yield found.start(), token
 
 
-def _split(query: str) -> list[str]:
-    commas = [index for index, character in top_level(query) if character == ","] if "," in query else []
+def _split_list(query: str) -> list[str]:
+    commas = [index for index, character in iterate_top_level(query) if character == ","] if "," in query else []
     begins, ends = [0, *(index + 1 for index in commas)], [*commas, len(query)]
     return [query[begin:end].strip() for begin, end in zip(begins, ends, strict=True)]
 
 
-def _take(part: str) -> tuple[str, Take, str]:
+def _split_take(part: str) -> tuple[str, Take, str]:
     """A selector without its pseudo-element, what to take, and the attribute's name.
 
     :raises ValueError: the pseudo-element is unknown.
     """
-    colons = [index for index, character in top_level(part) if character == ":"] if "::" in part else []
+    colons = [index for index, character in iterate_top_level(part) if character == ":"] if "::" in part else []
     begin = next((index for index in colons if index + 1 in colons), None)
     if begin is None:
         return part, "element", ""
-    found = _pseudo_element(part, begin)
+    found = _match_pseudo_element(part, begin)
     if not found:
         raise ValueError(f"Invalid CSS selector {part!r}: only ::text and ::attr(name) can follow '::', at its end.")
     css = part[:begin]
@@ -176,7 +178,7 @@ def _take(part: str) -> tuple[str, Take, str]:
     if bare.endswith((">", "+", "~")):
         return f"{bare} *", "attribute" if name else "text", name
     # After a space, or without a selector, it applies to all elements below. parsel treats "a *::text" as "a ::text".
-    above = _ends_with_any(css)
+    above = _search_universal_end(css)
     if above:
         bare = css[: above.start()]
     if not bare or bare == "*" or bare != css or above:
@@ -186,62 +188,62 @@ def _take(part: str) -> tuple[str, Take, str]:
 
 def _prepare(parts: list[str], take: Take, name: str) -> Query:
     css = ", ".join(parts)
-    if any(not part or part[0] in ">+~" for part in parts) or _looks_like_xpath(_without_strings(css)):
-        raise ValueError(_explain(css))
+    if any(not part or part[0] in ">+~" for part in parts) or _match_xpath(_without_strings(css)):
+        raise ValueError(_explain_invalid(css))
     if css == "*":
         return Query(css, take, name, is_all=True)
-    names = {part.lower() for part in parts if _tag(part)}
+    names = {part.lower() for part in parts if _match_tag(part)}
     by_name = len(names) == len(parts)
     ignores_tables = by_name and names.isdisjoint(IMPLIED) and take in ("element", "attribute")
-    if _tag(css):
+    if _match_tag(css):
         return Query(css, take, name, is_tag=True, ignores_tables=ignores_tables)
-    plain = ", ".join(_document_scope(part) for part in parts)
-    if _for_xpath(_without_strings(css)) or not _is_valid(plain):
+    plain = ", ".join(_replace_scope_by_root(part) for part in parts)
+    if _search_xpath_only(_without_strings(css)) or not _is_valid(plain):
         return Query(css, take, name, xpath=_to_xpath(css))
     search, within = _search(parts), _search_within(parts)
-    chains = tuple(tuple(_compounds(part)) for part in parts)
-    climbs, walks = max(map(_count_climbs, chains)), max(map(_count_walks, chains))
-    counts = any(_counts_siblings(part) for part in parts)
+    chains = tuple(tuple(_split_compounds(part)) for part in parts)
+    descendant_steps, sibling_steps = max(map(_count_descendant_steps, chains)), max(map(_count_sibling_steps, chains))
+    counts_siblings = any(_search_nth(part) for part in parts)
     return Query(
         plain,
         take,
         name,
         search=search if search.steps else None,
         within=within if within != Search(plain) else None,
-        anchors=_anchors(parts) if not within.steps and not within.beside else frozenset(),
+        anchors=_find_anchors(parts) if not within.steps and not within.includes_siblings else frozenset(),
         is_list=len(parts) > 1 and not by_name,
         ignores_tables=ignores_tables,
-        climbs=climbs,
-        walks=walks,
-        counts=counts,
-        beside=within.beside,
-        chains=chains if climbs > 1 or walks or counts else (),
+        descendant_steps=descendant_steps,
+        sibling_steps=sibling_steps,
+        counts_siblings=counts_siblings,
+        includes_siblings=within.includes_siblings,
+        chains=chains if descendant_steps > 1 or sibling_steps or counts_siblings else (),
     )
 
 
 def scope_of(compound: str) -> str:
     """A compound with the attribute ``SCOPE`` in place of ``:scope``."""
-    found = _scope(compound)
+    found = _match_scope(compound)
     return f"[{SCOPE}]{compound[found.end() :]}" if found else compound
 
 
-def _count_climbs(chain: Sequence[str]) -> int:
+def _count_descendant_steps(chain: Sequence[str]) -> int:
     return sum(part[0] in _SPACES and part.lstrip(_SPACES)[0] not in ">+~" for part in chain[1:])
 
 
-def _count_walks(chain: Sequence[str]) -> int:
+def _count_sibling_steps(chain: Sequence[str]) -> int:
     return sum(part.lstrip(_SPACES)[0] == "~" for part in chain[1:])
 
 
-def _document_scope(part: str) -> str:
-    found = _scope(part)
+def _replace_scope_by_root(part: str) -> str:
+    found = _match_scope(part)
     return ":root" + part[found.end() :] if found else part
 
 
 def _search(parts: list[str]) -> Search:
     """The search of a list of selectors in a whole document."""
     steps: list[SearchStep] = []
-    css = ", ".join(_in_steps(_compounds(_document_scope(part)), steps) for part in parts)
+    css = ", ".join(_split_steps(_split_compounds(_replace_scope_by_root(part)), steps) for part in parts)
     return Search(css, tuple(steps))
 
 
@@ -249,31 +251,31 @@ def _search_within(parts: list[str]) -> Search:
     """The search within an element that carries ``SCOPE``: the first compound of each selector must lie within it."""
     steps: list[SearchStep] = []
     limited = []
-    chains = [_compounds(part) for part in parts]
-    beside = any(len(chain) > 1 and chain[1].lstrip()[0] in "+~" for chain in chains)
+    chains = [_split_compounds(part) for part in parts]
+    includes_siblings = any(len(chain) > 1 and chain[1].lstrip()[0] in "+~" for chain in chains)
     for chain in chains:
-        if _scope(chain[0]):
+        if _match_scope(chain[0]):
             chain[0] = scope_of(chain[0])
-            limited.append(_in_steps(chain, steps))
-        elif beside or any(map(_functional, chain[:-1])):
-            limited.append(_in_steps(chain, steps, first=True))
+            limited.append(_split_steps(chain, steps))
+        elif includes_siblings or any(map(_search_functional, chain[:-1])):
+            limited.append(_split_steps(chain, steps, first=True))
         else:
             if len(chain) > 1:
                 chain[0] += f":is([{SCOPE}], [{SCOPE}] *)"
             limited.append("".join(chain))
-    return Search(", ".join(limited), tuple(steps), beside)
+    return Search(", ".join(limited), tuple(steps), includes_siblings)
 
 
-def _anchors(parts: list[str]) -> frozenset[str]:
+def _find_anchors(parts: list[str]) -> frozenset[str]:
     """See :class:`Query`. Empty if there is a ``:scope``, since that depends on the element that is searched."""
     if any(":scope" in part.lower() for part in parts):
         return frozenset()
-    firsts = [chain[0] for chain in map(_compounds, parts) if len(chain) > 1]
-    found = [match and (match["mark"] or match["tag"]) for match in map(_anchor, firsts)]
+    firsts = [chain[0] for chain in map(_split_compounds, parts) if len(chain) > 1]
+    found = [match and (match["mark"] or match["tag"]) for match in map(_match_anchor, firsts)]
     return frozenset(each.lower() for each in found if each) if all(found) else frozenset()
 
 
-def _in_steps(chain: list[str], steps: list[SearchStep], *, first: bool = False) -> str:
+def _split_steps(chain: list[str], steps: list[SearchStep], *, first: bool = False) -> str:
     """The last step of a selector. The steps before it are added to ``steps``.
 
     :param first: make the first compound a step, too.
@@ -281,17 +283,17 @@ def _in_steps(chain: list[str], steps: list[SearchStep], *, first: bool = False)
     css = ""
     for index, compound in enumerate(chain):
         css += compound
-        if (index == 0 and first) or (index + 1 < len(chain) and _functional(compound)):
+        if (index == 0 and first) or (index + 1 < len(chain) and _search_functional(compound)):
             steps.append(SearchStep(css, f"{SCOPE}-{len(steps)}"))
             css = f"[{SCOPE}-{len(steps) - 1}]"
     return css
 
 
-def _compounds(part: str) -> list[str]:
+def _split_compounds(part: str) -> list[str]:
     """The compounds of a selector, all but the first with the combinator in front of them."""
     begins = [0]
     in_combinator = False
-    for index, character in top_level(part):
+    for index, character in iterate_top_level(part):
         is_combinator = character in " \t\r\n\f>+~"
         if is_combinator and not in_combinator:
             begins.append(index)
@@ -301,7 +303,7 @@ def _compounds(part: str) -> list[str]:
 
 def _is_valid(css: str) -> bool:
     try:
-        engine.find(css, _nothing)
+        engine.find(css, _EMPTY_NODE)
     except SelectolaxError:
         return False
     return True
@@ -317,16 +319,16 @@ def _to_xpath(css: str) -> str:
     try:
         return HTMLTranslator().css_to_xpath(css)
     except SelectorError as error:
-        raise ValueError(_explain(css, str(error))) from error
+        raise ValueError(_explain_invalid(css, str(error))) from error
 
 
 def _without_strings(css: str) -> str:
-    return "".join(found[0] for found in _token.finditer(css) if found[0][0] not in "\"'\\")
+    return "".join(found[0] for found in _TOKEN.finditer(css) if found[0][0] not in "\"'\\")
 
 
-def _explain(css: str, reason: str = "") -> str:
+def _explain_invalid(css: str, reason: str = "") -> str:
     message = f"Invalid CSS selector {css!r}"
-    if _looks_like_xpath(_without_strings(css)):
+    if _match_xpath(_without_strings(css)):
         return f"{message}: this is XPath. Use xpath({css!r})."
     if css.lstrip().startswith((">", "+", "~")):
         return f"{message}: it begins with a combinator. Use ':scope {css.lstrip()}'."

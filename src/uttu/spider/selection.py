@@ -5,7 +5,7 @@ strings; for an element, its HTML or XML. Elements can be searched further. All 
 whether CSS or XPath made them. They are lazy: nothing is searched or serialised before it is needed.
 
 Two bounds keep nested elements from multiplying: ``MAX_MATCHES`` matches per query within several elements, and an
-:class:`Allowance` of characters per page.
+:class:`OutputBudget` of characters per page.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Selection(ABC):
         """All matches as strings, one after the other."""
 
     @abstractmethod
-    def _links(self) -> list[str]:
+    def _get_links(self) -> list[str]:
         """The links of the matches, as they are written on the page.
 
         An element gives its ``href`` or else its ``src``, and nothing if it has neither. A string is itself a link.
@@ -114,11 +114,11 @@ class Selection(ABC):
 
     def _matches(self, pattern: Pattern, replace_entities: bool) -> Iterator[str]:
         compiled = regex.compile(pattern)
-        for value in self._searched():
+        for value in self._strings_to_search():
             for found in _extract(compiled, value):
                 yield _entity.sub(_replace_entity, found) if replace_entities and "&" in found else found
 
-    def _searched(self) -> Iterator[str]:
+    def _strings_to_search(self) -> Iterator[str]:
         """The strings that ``re`` searches."""
         return self._strings()
 
@@ -126,7 +126,7 @@ class Selection(ABC):
         return f"<Selection of {len(self)}: {', '.join(repr(value[:40]) for value in islice(self._strings(), 3))}>"
 
 
-class Allowance:
+class OutputBudget:
     """The HTML and text that the elements of one page may return, in characters.
 
     The limit is ``_MAX_CHARACTERS`` plus ``_MAX_TIMES`` the size of the page. In a tree that is 512 elements deep, the
@@ -138,7 +138,7 @@ class Allowance:
     def __init__(self, size: int) -> None:
         self._left = _MAX_CHARACTERS + _MAX_TIMES * size
 
-    def take(self, text: str) -> str:
+    def spend(self, text: str) -> str:
         """Count ``text`` and return it.
 
         :raises ValueError: the limit of the page is exceeded.
@@ -146,8 +146,8 @@ class Allowance:
         self._left -= len(text)
         if self._left < 0:
             raise ValueError(
-                "More HTML and text was asked of this page than its elements may give: they lie within one another, "
-                "and each gives all that is in it. Select fewer of them."
+                "The selected elements of this page return too much HTML and text: nested elements repeat what is "
+                "inside of them. Select fewer elements."
             )
         return text
 
@@ -175,7 +175,7 @@ class StringSelection(Selection):
     def _strings(self) -> Iterator[str]:
         return iter(self._values)
 
-    def _links(self) -> list[str]:
+    def _get_links(self) -> list[str]:
         return list(self._values)
 
     @property
@@ -190,7 +190,7 @@ class StringSelection(Selection):
         return len(self._values)
 
     def __getitem__(self, index: int | slice) -> Selection:
-        return StringSelection(part(self._values, index))
+        return StringSelection(get_part(self._values, index))
 
 
 class MixedSelection(Selection):
@@ -210,11 +210,11 @@ class MixedSelection(Selection):
     def _strings(self) -> Iterator[str]:
         return chain.from_iterable(each._strings() for each in self._parts)
 
-    def _searched(self) -> Iterator[str]:
-        return chain.from_iterable(each._searched() for each in self._parts)
+    def _strings_to_search(self) -> Iterator[str]:
+        return chain.from_iterable(each._strings_to_search() for each in self._parts)
 
-    def _links(self) -> list[str]:
-        return [link for each in self._parts for link in each._links()]
+    def _get_links(self) -> list[str]:
+        return [link for each in self._parts for link in each._get_links()]
 
     @property
     def attrib(self) -> dict[str, str]:
@@ -228,10 +228,10 @@ class MixedSelection(Selection):
         return len(self._parts)
 
     def __getitem__(self, index: int | slice) -> Selection:
-        return MixedSelection(part(self._parts, index))
+        return MixedSelection(get_part(self._parts, index))
 
 
-def part(matches: Sequence[T], index: int | slice) -> Sequence[T]:
+def get_part(matches: Sequence[T], index: int | slice) -> Sequence[T]:
     """``matches[index]`` as a sequence, also for a single index.
 
     :raises TypeError: ``index`` is a string. The message says how to select an attribute.
@@ -243,7 +243,7 @@ def part(matches: Sequence[T], index: int | slice) -> Sequence[T]:
             raise
         raise TypeError(
             f"A selection is a list of elements, not a dict. For an attribute, write .attrib.get({index!r}), or select "
-            f"it with ::attr({index})"
+            f"it with ::attr({index})."
         ) from None
 
 

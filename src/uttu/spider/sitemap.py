@@ -49,7 +49,7 @@ _ENTRIES: Final = frozenset({"url", "sitemap", "item", "entry"})
 _FIELDS: Final = frozenset(
     {"loc", "link", "guid", "id", "lastmod", "updated", "pubDate", "date", "priority", "changefreq"}
 )
-_NUMBERED: Final = (
+_NUMBERED_REFERENCES: Final = (
     (b"&amp;", b"&#38;"),
     (b"&lt;", b"&#60;"),
     (b"&gt;", b"&#62;"),
@@ -61,10 +61,10 @@ _LONGEST_REFERENCE: Final = len(b"&#x10FFFF;")
 _CDATA: Final = b"<![CDATA["
 _BASE: Final = "{http://www.w3.org/XML/1998/namespace}base"
 _LINKS: Final = frozenset({"loc", "link"})
-_http: Final = re.compile(r"https?://\S+", re.IGNORECASE).fullmatch
+_match_http_url: Final = re.compile(r"https?://\S+", re.IGNORECASE).fullmatch
 
 # "internal" does not load files. With False, a parser with a target would also leave references in attributes alone.
-_SAFELY: Final[dict[str, Any]] = {
+_PARSER_OPTIONS: Final[dict[str, Any]] = {
     "recover": True,
     "resolve_entities": "internal",
     "no_network": True,
@@ -103,7 +103,7 @@ def parse_sitemap(body: bytes, url: str) -> Sitemap:
 
 def read_sitemap(body: bytes, url: str) -> Iterator[Sitemap]:
     """The entries of each slice of ``body``, so that the caller can do other work in between."""
-    found = _Found(_resolver(url))
+    collector = _EntryCollector(_make_resolver(url))
     slices = _unpack(body)
     first = _first_slice(slices)
     encoding = _UTF16.get(first[:2])
@@ -112,14 +112,14 @@ def read_sitemap(body: bytes, url: str) -> Iterator[Sitemap]:
         first = _first_slice(slices)
     first = first.removeprefix(_BOM).lstrip()
     if first.startswith(b"<"):
-        reading = _read_xml(first, slices, found, "utf-8" if encoding else None)
+        reading = _read_xml(first, slices, collector, "utf-8" if encoding else None)
     else:
-        reading = _read_text(first, slices, found)
+        reading = _read_text(first, slices, collector)
     for _ in reading:
-        yield found.take()
-        if found.full:
+        yield collector.take()
+        if collector.is_full:
             return
-    yield found.take()
+    yield collector.take()
 
 
 def _first_slice(slices: Iterator[bytes]) -> bytes:
@@ -137,7 +137,7 @@ def _decode_utf16(first: bytes, slices: Iterable[bytes], encoding: str) -> Itera
         yield decoder.decode(each).encode(errors="replace")
 
 
-def _resolver(url: str) -> Resolve:
+def _make_resolver(url: str) -> Resolve:
     try:
         return Joiner(canonical(url))
     except ValueError:
@@ -160,11 +160,11 @@ def _unpack(body: bytes) -> Iterator[bytes]:
         slices = _chain(first, slices)
         if first.startswith(_GZIP):  # compressed twice: the file, and again for the transfer
             slices = _gunzip(slices)
-    room = MAX_BYTES
+    remaining = MAX_BYTES
     for each in slices:
-        yield each[:room]
-        room -= len(each)
-        if room <= 0:
+        yield each[:remaining]
+        remaining -= len(each)
+        if remaining <= 0:
             return
 
 
@@ -202,22 +202,24 @@ def _gunzip(slices: Iterable[bytes]) -> Iterator[bytes]:
     yield bytes(unpacked)
 
 
-def _read_text(first: bytes, slices: Iterable[bytes], found: _Found) -> Generator[None]:
+def _read_text(first: bytes, slices: Iterable[bytes], collector: _EntryCollector) -> Generator[None]:
     rest = b""
     for each in _chain(first, slices):
         *lines, rest = (rest + each).splitlines(keepends=True) or [b""]
-        found.events += len(lines)
+        collector.events += len(lines)
         for line in lines:
-            found.add_line(line)
+            collector.add_line(line)
         if len(rest) > MAX_FIELD:
             rest = b" "  # the line is too long, and the space keeps its remainder from being a URL
         yield
-    found.add_line(rest)
+    collector.add_line(rest)
 
 
-def _read_xml(first: bytes, slices: Iterable[bytes], found: _Found, encoding: str | None) -> Generator[None]:
-    reader = _Reader(found)
-    parser = etree.XMLParser(**_SAFELY, target=cast(Any, reader), encoding=encoding)
+def _read_xml(
+    first: bytes, slices: Iterable[bytes], collector: _EntryCollector, encoding: str | None
+) -> Generator[None]:
+    reader = _Reader(collector)
+    parser = etree.XMLParser(**_PARSER_OPTIONS, target=cast(Any, reader), encoding=encoding)
     try:
         for each in _number_references(_chain(first, slices)):
             # A numbered reference may be five times as long as the original, so cut the slice again.
@@ -242,17 +244,17 @@ def _number_references(slices: Iterable[bytes]) -> Iterator[bytes]:
             end = data.find(b"]]>" if in_cdata else _CDATA, position)
             if end < 0:
                 break
-            parts.append(data[position:end] if in_cdata else _number(data[position:end]))
+            parts.append(data[position:end] if in_cdata else _number_references_in(data[position:end]))
             position, in_cdata = end, not in_cdata
-        keep = _unfinished(data, position, in_cdata=in_cdata)
+        keep = _find_unfinished(data, position, in_cdata=in_cdata)
         last = data[position:keep]
-        parts.append(last if in_cdata else _number(last))
+        parts.append(last if in_cdata else _number_references_in(last))
         rest = data[keep:]
         yield b"".join(parts)
-    yield rest if in_cdata else _number(rest)
+    yield rest if in_cdata else _number_references_in(rest)
 
 
-def _unfinished(data: bytes, position: int, *, in_cdata: bool) -> int:
+def _find_unfinished(data: bytes, position: int, *, in_cdata: bool) -> int:
     """The position of an unfinished reference or CDATA mark that may continue in the next slice, else the end."""
     if in_cdata:
         return max(position, len(data) - len(b"]]"))
@@ -263,15 +265,15 @@ def _unfinished(data: bytes, position: int, *, in_cdata: bool) -> int:
     return len(data)
 
 
-def _number(data: bytes) -> bytes:
+def _number_references_in(data: bytes) -> bytes:
     if b"&" not in data:
         return data
-    for named, numbered in _NUMBERED:
+    for named, numbered in _NUMBERED_REFERENCES:
         data = data.replace(named, numbered)
     return _bare_ampersands(b"&#38;", data)
 
 
-class _Found:
+class _EntryCollector:
     """The entries found since the last ``take``, and the totals that count towards the bounds."""
 
     def __init__(self, resolve: Resolve) -> None:
@@ -283,23 +285,23 @@ class _Found:
         self._sitemaps: list[str] = []
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         return self._entries >= MAX_ENTRIES or self.events >= MAX_EVENTS or self._text >= MAX_TEXT
 
     def take(self) -> Sitemap:
-        found = Sitemap(pages=tuple(self._pages), sitemaps=tuple(self._sitemaps))
+        sitemap = Sitemap(pages=tuple(self._pages), sitemaps=tuple(self._sitemaps))
         self._pages.clear()
         self._sitemaps.clear()
-        return found
+        return sitemap
 
     def add_line(self, line: bytes) -> None:
         link = line.decode("utf-8", "replace").strip() if len(line) <= MAX_FIELD else ""
-        if _http(link):
+        if _match_http_url(link):
             self.add("url", {"loc": link})
 
     def add(self, kind: str, fields: Mapping[str, str]) -> None:
         """Add an entry if its link leads to a web page."""
-        url = self.resolve(link) if (link := _link(kind, fields)) and not self.full else None
+        url = self.resolve(link) if (link := _choose_link(kind, fields)) and not self.is_full else None
         if url is None:
             return
         self._entries += 1
@@ -309,7 +311,9 @@ class _Found:
             return
         changed = fields.get("lastmod") or fields.get("updated") or fields.get("pubDate") or fields.get("date")
         changefreq = fields.get("changefreq", "").lower()
-        self._pages.append(SitemapEntry(url, changed or None, _priority(fields.get("priority")), changefreq or None))
+        self._pages.append(
+            SitemapEntry(url, changed or None, _parse_priority(fields.get("priority")), changefreq or None)
+        )
 
 
 class _Reader:
@@ -320,8 +324,8 @@ class _Reader:
     element.
     """
 
-    def __init__(self, found: _Found) -> None:
-        self._found = found
+    def __init__(self, collector: _EntryCollector) -> None:
+        self._collector = collector
         self._level = 0  # number of open elements, counted from the outermost one with an xml:base
         self._bases: list[tuple[int, Resolve]] = []  # with the level of their elements
         self._kind = ""  # name of the open entry
@@ -331,7 +335,7 @@ class _Reader:
         self._length = 0
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        self._found.events += 1
+        self._collector.events += 1
         if attributes and _BASE in attributes:
             self._open_base(attributes[_BASE])
         if self._bases:
@@ -350,7 +354,7 @@ class _Reader:
             self._kind = name
 
     def data(self, text: str) -> None:
-        self._found.events += 1
+        self._collector.events += 1
         if self._depth == 1:
             self._length += len(text)
             if self._length <= MAX_FIELD:
@@ -372,9 +376,9 @@ class _Reader:
             self._level -= 1
 
     def _open_base(self, base: str) -> None:
-        resolve = self._bases[-1][1] if self._bases else self._found.resolve
+        resolve = self._bases[-1][1] if self._bases else self._collector.resolve
         if len(base) <= MAX_FIELD and (url := resolve(base)):
-            self._bases.append((self._level + 1, _resolver(url)))
+            self._bases.append((self._level + 1, _make_resolver(url)))
 
     def _absolute(self, link: str) -> str:
         """A link, resolved by the innermost ``xml:base``. Unchanged if there is no base or it does not resolve."""
@@ -388,17 +392,17 @@ class _Reader:
         kind, fields = self._kind, self._fields
         self._kind, self._fields, self._depth = "", {}, 0
         if kind:
-            self._found.add(kind, fields)
+            self._collector.add(kind, fields)
 
 
-def _link(kind: str, fields: Mapping[str, str]) -> str:
+def _choose_link(kind: str, fields: Mapping[str, str]) -> str:
     if kind in ("url", "sitemap"):
         return fields.get("loc", "")
     name = fields.get("id" if kind == "entry" else "guid", "")
-    return fields.get("link") or fields.get("href") or (name if _http(name) else "")
+    return fields.get("link") or fields.get("href") or (name if _match_http_url(name) else "")
 
 
-def _priority(text: str | None) -> float | None:
+def _parse_priority(text: str | None) -> float | None:
     try:
         priority = float(text or "")
     except ValueError:

@@ -1,11 +1,11 @@
 """The Spider: a name, URLs to start from, and handlers by name.
 
 A spider is an object, and its handlers are functions that decorators register. Mistakes raise :class:`SpiderError` when
-the file is loaded, with a hint for names that come from other tools (``_INSTEAD``).
+the file is loaded, with a hint for names that come from other tools (``_HINTS``).
 
 ``Spider(sitemap=…)`` adds a ready-made handler (:func:`sitemap_handler`). A request for a site's own robots.txt is not
 fetched as a page: the worker fetches robots.txt once anyway, for the site's rules, and it may be missing. So such a
-request is settled from the known rules (:func:`named_sitemaps`), and only the sitemaps that they name are requested.
+request is settled from the known rules (:func:`request_sitemaps`), and only the sitemaps that they name are requested.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Spider:
         **settings: Unpack[SettingValues],
     ) -> None:
         if not is_crawl_name(name):
-            raise SpiderError(f"a spider's name is made of letters, digits, '-', '_' and '.': {name!r} is not")
+            raise SpiderError(f"Invalid spider name {name!r}: use letters, digits, '-', '_' and '.'")
         self.name = name
         self.file: Path | None = None
         self.start_urls = _to_tuple(start)
@@ -98,18 +98,18 @@ class Spider:
     def page(self, handler: F, /) -> F: ...
     @overload
     def page(self) -> Callable[[F], F]: ...
-    def page(self, *given: Any, **unknown: Any) -> Any:
+    def page(self, *arguments: Any, **unknown: Any) -> Any:
         """Register a handler under its function's name. The first one is the default.
 
         :raises SpiderError: it is not a function that takes one page, or there is already one of that name.
         """
-        return _decorate("page", self._add_page, given, unknown)
+        return _decorate("page", self._add_page, arguments, unknown)
 
     def _add_page(self, handler: Any) -> None:
         _check_handler(handler)
         name = handler.__name__
         if name in self.handlers:
-            raise SpiderError(f"spider {self.name!r} has two handlers named {name!r}; requests find them by name")
+            raise SpiderError(f"Spider {self.name!r} has two handlers named {name!r}. Rename one of them")
         self.handlers[name] = handler
         self.default_handler = self.default_handler or name
 
@@ -117,12 +117,12 @@ class Spider:
     def start(self, starter: F, /) -> F: ...
     @overload
     def start(self) -> Callable[[F], F]: ...
-    def start(self, *given: Any, **unknown: Any) -> Any:
+    def start(self, *arguments: Any, **unknown: Any) -> Any:
         """Register a function that yields the first requests or URLs, in addition to ``start=``.
 
         :raises SpiderError: it is not a function without arguments, or there is already one.
         """
-        return _decorate("start", self._set_starter, given, unknown)
+        return _decorate("start", self._set_starter, arguments, unknown)
 
     def _set_starter(self, starter: Any) -> None:
         _check_called("start", starter, "def start(): …")
@@ -133,35 +133,35 @@ class Spider:
     def on_error(self, handler: F, /) -> F: ...
     @overload
     def on_error(self) -> Callable[[F], F]: ...
-    def on_error(self, *given: Any, **unknown: Any) -> Any:
+    def on_error(self, *arguments: Any, **unknown: Any) -> Any:
         """Register a function that gets a :class:`Failure` for each request that is given up. It may yield, too.
 
         :raises SpiderError: it is not a function that takes one failure, or there is already one.
         """
-        return _decorate("on_error", self._set_error_handler, given, unknown)
+        return _decorate("on_error", self._set_error_handler, arguments, unknown)
 
     def _set_error_handler(self, handler: Any) -> None:
         _check_called("on_error", handler, "def failed(failure): …", object())
         self._refuse_second("on_error", self.error_handler, handler)
         self.error_handler = handler
 
-    def _refuse_second(self, what: str, former: Any, new: Any) -> None:
-        if former is not None:
-            names = " and ".join(repr(getattr(each, "__name__", each)) for each in (former, new))
+    def _refuse_second(self, what: str, first: Any, new: Any) -> None:
+        if first is not None:
+            names = " and ".join(repr(getattr(each, "__name__", each)) for each in (first, new))
             raise SpiderError(
-                f"spider {self.name!r} has two @spider.{what} functions, {names}; it takes one: let it call the other"
+                f"Spider {self.name!r} has two @spider.{what} functions, {names}. Keep one, and let it call the other"
             )
 
     @overload
     def use(self, middleware: Middleware, /) -> Middleware: ...
     @overload
     def use(self) -> Callable[[Middleware], Middleware]: ...
-    def use(self, *given: Any, **unknown: Any) -> Any:
+    def use(self, *arguments: Any, **unknown: Any) -> Any:
         """Wrap all fetches: ``async def m(request, next): return await next(request)``. The first added is outermost.
 
         :raises SpiderError: it is not a function that takes a request and the next step.
         """
-        return _decorate("use", self._add_middleware, given, unknown)
+        return _decorate("use", self._add_middleware, arguments, unknown)
 
     def _add_middleware(self, middleware: Any) -> None:
         _check_called("use", middleware, "async def wait(request, next): …", object(), object())
@@ -177,19 +177,19 @@ class Spider:
             return self.handlers[name]
         except KeyError:
             known = ", ".join(sorted(self.handlers.keys() - {SITEMAP})) or "none"
-            raise SpiderError(f"spider {self.name!r} has no handler {name!r}; it has: {known}") from None
+            raise SpiderError(f"Spider {self.name!r} has no handler {name!r}; it has: {known}") from None
 
-    def set_args(self, given: Mapping[str, str]) -> None:
+    def set_args(self, values: Mapping[str, str]) -> None:
         """Set arguments from strings, converted to the types of their defaults.
 
-        :raises ConfigError: the spider declares arguments, and ``given`` has another one or an invalid value.
+        :raises ConfigError: the spider declares arguments, and ``values`` has another one or an invalid value.
         """
-        unknown = given.keys() - self.args.keys()
+        unknown = values.keys() - self.args.keys()
         if self.args and unknown:
             raise ConfigError(
-                f"spider {self.name!r} takes no argument {', '.join(sorted(unknown))}; it takes: {', '.join(self.args)}"
+                f"Spider {self.name!r} takes no argument {', '.join(sorted(unknown))}; it takes: {', '.join(self.args)}"
             )
-        for key, value in given.items():
+        for key, value in values.items():
             default = self.args.get(key)
             self.args[key] = _convert_argument(default, key, value)
 
@@ -200,14 +200,14 @@ class Spider:
         :raises StartError: the start function raised an error.
         """
         for url in self.start_urls:
-            yield self._start(url)
+            yield self._make_start_request(url)
         for url in self.sitemap_urls:
-            yield sitemap_request(self._start(url))
+            yield sitemap_request(self._make_start_request(url))
         if self.starter is not None:
-            async for each in self._started(self.starter):
-                yield each if isinstance(each, Request) else self._start(each)
+            async for each in self._run_starter(self.starter):
+                yield each if isinstance(each, Request) else self._make_start_request(each)
 
-    async def _started(self, starter: Callable[[], Any]) -> AsyncIterator[Any]:
+    async def _run_starter(self, starter: Callable[[], Any]) -> AsyncIterator[Any]:
         try:
             async for batch in iterate_batches(starter()):
                 for each in flatten(batch):
@@ -220,28 +220,28 @@ class Spider:
                 f"@spider.start raised {format_line(error)}",
             ) from error
 
-    def _start(self, url: Any) -> Request:
+    def _make_start_request(self, url: Any) -> Request:
         try:
             return Request.to(url)
         except (ValueError, AttributeError, TypeError):
             raise SpiderError(
-                f"spider {self.name!r}: {url!r} is not a URL to start from; write it out, like https://example.org/"
+                f"Spider {self.name!r}: {url!r} is not a URL to start from. Write it in full, like https://example.org/"
             ) from None
 
     def __getattr__(self, name: str) -> Any:
         # Only called for names that do not exist. Give hints for names that people know from other tools.
-        hint = _INSTEAD.get(name)
+        hint = _HINTS.get(name)
         if hint is None and not name.startswith("_"):
             close = difflib.get_close_matches(name, [each for each in dir(type(self)) if each[0] != "_"], n=1)
             hint = f"did you mean {close[0]!r}?" if close else ""
-        raise AttributeError(f"a spider has no {name!r}{'; ' + hint if hint else ''}", name=name, obj=self)
+        raise AttributeError(f"A spider has no {name!r}{'; ' + hint if hint else ''}", name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"<Spider {self.name}: {', '.join(self.handlers.keys() - {SITEMAP})}>"
 
 
 # Names of other tools, and what to write instead.
-_INSTEAD: Final = {
+_HINTS: Final = {
     "parse": "put @spider.page above a function; the first one gets the pages of the start URLs",
     "handler": "put @spider.page above a function",
     "route": "put @spider.page above a function",
@@ -251,26 +251,26 @@ _INSTEAD: Final = {
     "run": "run it with: uttu crawl FILE, or in a program with uttu.run(spider)",
     "crawl": "run it with: uttu crawl FILE",
     "logger": "it is called spider.log",
-    "custom_settings": "settings are keywords of Spider(…), or stand in uttu.toml",
+    "custom_settings": "write settings as keywords of Spider(…), or in uttu.toml",
     "allowed_domains": "it is the setting domains: Spider(…, domains=[…])",
-    "state": "keep it in page.meta, or in a store of your own",
+    "state": "store it in page.meta, or in your own database",
 }
 
 
-def _decorate(what: str, add: Callable[[Any], None], given: tuple[Any, ...], unknown: dict[str, Any]) -> Any:
+def _decorate(what: str, add: Callable[[Any], None], arguments: tuple[Any, ...], unknown: dict[str, Any]) -> Any:
     """Register a function for ``@spider.page`` and for ``@spider.page()`` with empty brackets.
 
     :raises SpiderError: there are arguments between the brackets.
     """
-    if unknown or len(given) > 1:
-        names = ", ".join([*(f"{value!r:.60}" for value in given), *(f"{name}=" for name in unknown)])
+    if unknown or len(arguments) > 1:
+        names = ", ".join([*(f"{value!r:.60}" for value in arguments), *(f"{name}=" for name in unknown)])
         raise SpiderError(
-            f"@spider.{what} goes right above a function, without brackets; it was given {names}. "
+            f"@spider.{what} goes right above a function, without brackets; it got {names}. "
             "Pages are sent to a handler by page.follow(…, to=HANDLER); settings are keywords of Spider(…)"
         )
-    if given:
-        add(given[0])
-        return given[0]
+    if arguments:
+        add(arguments[0])
+        return arguments[0]
 
     def decorate(function: Any) -> Any:
         add(function)
@@ -279,35 +279,35 @@ def _decorate(what: str, add: Callable[[Any], None], given: tuple[Any, ...], unk
     return decorate
 
 
-def _check_handler(given: Any) -> None:
-    """:raises SpiderError: ``given`` is not a function with a name that takes a page."""
-    name = getattr(given, "__name__", "")
-    _check_called("page", given, f"def {name or 'listing'}(page): …", object())
+def _check_handler(function: Any) -> None:
+    """:raises SpiderError: ``function`` is not a function with a name that takes a page."""
+    name = getattr(function, "__name__", "")
+    _check_called("page", function, f"def {name or 'listing'}(page): …", object())
     if not name:
         raise SpiderError(
-            f"@spider.page goes above a function with a name: requests find it by that; not {given!r:.60}"
+            f"@spider.page goes above a function with a name, because requests name their handler; got {function!r:.60}"
         )
 
 
-def _check_called(what: str, given: Any, shown: str, *arguments: object) -> None:
-    """:raises SpiderError: ``given`` is not a function that can be called with ``arguments``."""
-    if not callable(given) or isinstance(given, type):
+def _check_called(what: str, function: Any, shown: str, *arguments: object) -> None:
+    """:raises SpiderError: ``function`` is not a function that can be called with ``arguments``."""
+    if not callable(function) or isinstance(function, type):
         raise SpiderError(
-            f"@spider.{what} goes right above a function, without brackets; it was given {given!r:.60}. Like: {shown}"
+            f"@spider.{what} goes right above a function, without brackets; it got {function!r:.60}. Example: {shown}"
         )
     try:
-        inspect.signature(given).bind(*arguments)
+        inspect.signature(function).bind(*arguments)
     except TypeError as error:
-        name = getattr(given, "__name__", repr(given))
-        raise SpiderError(f"{_CALLED[what].format(name)}, but {error}. Like: {shown}") from None
+        name = getattr(function, "__name__", repr(function))
+        raise SpiderError(f"{_CALL_RULES[what].format(name)}, but {error}. Example: {shown}") from None
     except ValueError:
         pass  # a built-in function without a signature
 
 
-_CALLED: Final = {
-    "page": "The handler {} is called with the page alone",
+_CALL_RULES: Final = {
+    "page": "The handler {} is called with the page only",
     "start": "The @spider.start function {} is called without arguments",
-    "on_error": "The @spider.on_error function {} is called with the failure alone",
+    "on_error": "The @spider.on_error function {} is called with the failure only",
     "use": "The middleware {} is called with the request and the next step",
 }
 
@@ -337,7 +337,7 @@ def _parse_json_argument(kind: type, key: str, value: str) -> Any:
     except msgspec.MsgspecError as error:
         example = '{"a": 1}' if kind is dict else "[1, 2]"
         raise ConfigError(
-            f"-a {key}={value}: a {kind.__name__} is given as JSON, like '{key}={example}': {error}"
+            f"-a {key}={value}: write a {kind.__name__} as JSON, like '{key}={example}': {error}"
         ) from error
 
 
@@ -357,11 +357,11 @@ def wants_robots(request: Request) -> bool:
     return request.handler == SITEMAP and robots.is_robots(request.url)
 
 
-def named_sitemaps(request: Request, rules: Robots) -> Iterator[Request]:
+def request_sitemaps(request: Request, rules: Robots) -> Iterator[Request]:
     """Requests for the sitemaps that a site's rules name, or for ``/sitemap.xml`` if they name none."""
     join = Joiner(request.url)
     links = rules.sitemaps or ("/sitemap.xml",)
-    return (_child(request, url, SITEMAP) for link in links if (url := join(link)))
+    return (_make_child(request, url, SITEMAP) for link in links if (url := join(link)))
 
 
 async def sitemap_handler(page: Page) -> AsyncIterator[list[Request]]:
@@ -370,18 +370,18 @@ async def sitemap_handler(page: Page) -> AsyncIterator[list[Request]]:
     A sitemap may have 50 MB and 50,000 pages, so this yields to the event loop after each slice.
     """
     if page.url.endswith("/robots.txt"):
-        yield list(named_sitemaps(page.request, robots.parse(page.response.body)))
+        yield list(request_sitemaps(page.request, robots.parse(page.response.body)))
         return
     from uttu.spider.sitemap import read_sitemap  # needs lxml, which most crawls do without
 
     for found in read_sitemap(page.body, page.url):
         yield [
-            *(_child(page.request, url, SITEMAP) for url in found.sitemaps),
-            *(_child(page.request, entry.url, "") for entry in found.pages),
+            *(_make_child(page.request, url, SITEMAP) for url in found.sitemaps),
+            *(_make_child(page.request, entry.url, "") for entry in found.pages),
         ]
         await asyncio.sleep(0)
 
 
-def _child(request: Request, url: str, handler: str) -> Request:
+def _make_child(request: Request, url: str, handler: str) -> Request:
     # A sitemap is a list of places to start, so its pages are as deep as it is.
     return Request.from_canonical(url, handler=handler, depth=request.depth)

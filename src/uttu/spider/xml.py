@@ -26,10 +26,10 @@ from lxml import etree
 
 from uttu.model.url import Joiner
 from uttu.spider.query import Take, split_takes
-from uttu.spider.selection import Allowance, Selection, part
+from uttu.spider.selection import OutputBudget, Selection, get_part
 from uttu.spider.xpath import evaluate, select
 
-_Search = Callable[[str, int, int], "re.Match[str] | None"]
+_SearchFunction = Callable[[str, int, int], "re.Match[str] | None"]
 
 _log = logging.getLogger("uttu.xml")
 
@@ -42,9 +42,9 @@ MAX_MARKUP: Final = 1_000_000
 _WINDOW: Final = 128 * 1024  # characters
 # A possible HTML entity that XML does not define. The longest name has 8 letters.
 _ENTITY: Final = r"&(?!(?:amp|lt|gt|quot|apos);)(?P<name>[A-Za-z][A-Za-z0-9]{1,7});"
-_LONGEST: Final = 16
+_WINDOW_OVERLAP: Final = 16
 """More characters than any match of these patterns. Windows overlap by it, so that no match is missed."""
-_KEPT: Final = ("&amp;", "&lt;", "&gt;", "&quot;", "&apos;")
+_XML_ENTITIES: Final = ("&amp;", "&lt;", "&gt;", "&quot;", "&apos;")
 _entity: Final = re.compile(_ENTITY).search
 _entity_or_literal: Final = re.compile(rf"<!\[CDATA\[|<!--|{_ENTITY}").search
 _declaration: Final = re.compile(r"<\?xml\s[^>]*\?>")
@@ -67,11 +67,11 @@ class XmlDocument:
     an ``xml:base`` for the links inside them.
     """
 
-    __slots__ = ("_bases", "allowance", "base", "namespaces", "root")
+    __slots__ = ("_bases", "base", "budget", "namespaces", "root")
 
     def __init__(self, text: str, url: str) -> None:
         self.namespaces: dict[str, str] = {}
-        self.allowance = Allowance(len(text))
+        self.budget = OutputBudget(len(text))
         self.root = _parse(text)
         self.base = url
         self._bases: dict[Any, str] = {}
@@ -91,7 +91,7 @@ class XmlDocument:
 
     def links(self) -> list[str]:
         """The links of feeds and sitemaps: ``<link>`` and ``<loc>`` in any namespace, and ``<a>``."""
-        return self._whole.xpath(_LINKS)._links()
+        return self._whole.xpath(_LINKS)._get_links()
 
     def resolve(self, link: str, element: Any) -> str:
         """The link of an element, made absolute if an element below the root has an ``xml:base`` for it."""
@@ -134,24 +134,24 @@ class XmlElements(Selection):
 
     def xpath(self, query: str, namespaces: Mapping[str, str] | None = None, **variables: Any) -> Selection:
         document = self._document
-        given = {**document.namespaces, **namespaces} if namespaces else document.namespaces
-        results = evaluate(self._nodes, query, given, variables)
+        all_namespaces = {**document.namespaces, **namespaces} if namespaces else document.namespaces
+        results = evaluate(self._nodes, query, all_namespaces, variables)
         return select(results, lambda elements: XmlElements(document, elements))
 
     def _strings(self) -> Iterator[str]:
-        take = self._document.allowance.take
-        return (take(etree.tostring(node, encoding="unicode", with_tail=False)) for node in self._nodes)
+        spend = self._document.budget.spend
+        return (spend(etree.tostring(node, encoding="unicode", with_tail=False)) for node in self._nodes)
 
-    def _links(self) -> list[str]:
+    def _get_links(self) -> list[str]:
         """Each element's ``href``, else its ``src``, else its text if it has no child elements."""
-        found = []
+        links = []
         for node in self._nodes:
             link = node.get("href", node.get("src"))
             if link is None and not len(node):
                 link = (node.text or "").strip() or None
             if link is not None:
-                found.append(self._document.resolve(link, node))
-        return found
+                links.append(self._document.resolve(link, node))
+        return links
 
     @property
     def attrib(self) -> dict[str, str]:
@@ -159,13 +159,13 @@ class XmlElements(Selection):
 
     @property
     def text(self) -> str:
-        return self._document.allowance.take("".join(self._nodes[0].itertext())).strip() if self._nodes else ""
+        return self._document.budget.spend("".join(self._nodes[0].itertext())).strip() if self._nodes else ""
 
     def __len__(self) -> int:
         return len(self._nodes)
 
     def __getitem__(self, index: int | slice) -> Selection:
-        return XmlElements(self._document, part(self._nodes, index))
+        return XmlElements(self._document, get_part(self._nodes, index))
 
 
 def _parse(text: str) -> Any:
@@ -191,20 +191,20 @@ def _cut(text: str) -> str:
     for start in range(0, len(text), _WINDOW):
         end = start + _WINDOW
         left -= text.count("<", start, end) + text.count("=", start, end) + text.count("&", start, end)
-        left += sum(text.count(entity, start, end) for entity in _KEPT)
+        left += sum(text.count(entity, start, end) for entity in _XML_ENTITIES)
         if left < 0:
             _log.warning("Cutting an XML document of %d characters that exceeds the bounds", len(text))
             return text[:start]
     return text
 
 
-def _find(search: _Search, text: str, start: int) -> re.Match[str] | None:
+def _find(search: _SearchFunction, text: str, start: int) -> re.Match[str] | None:
     """The first match, searched window by window."""
     while start < len(text):
-        found = search(text, start, start + _WINDOW)
-        if found is not None:
-            return found
-        start += _WINDOW - _LONGEST
+        match = search(text, start, start + _WINDOW)
+        if match is not None:
+            return match
+        start += _WINDOW - _WINDOW_OVERLAP
     return None
 
 
@@ -215,17 +215,17 @@ def _replace_html_entities(text: str) -> str:
     """
     pieces: list[str] = []
     copied = position = 0
-    while (found := _find(_entity_or_literal, text, position)) is not None:
-        name = found["name"]
+    while (match := _find(_entity_or_literal, text, position)) is not None:
+        name = match["name"]
         if name is None:
-            end = text.find("]]>" if found[0] == "<![CDATA[" else "-->", found.end())
+            end = text.find("]]>" if match[0] == "<![CDATA[" else "-->", match.end())
             if end < 0:
                 break
             position = end + 3
             continue
-        position = found.end()
+        position = match.end()
         if name in name2codepoint:
-            pieces += (text[copied : found.start()], chr(name2codepoint[name]))
+            pieces += (text[copied : match.start()], chr(name2codepoint[name]))
             copied = position
     return "".join((*pieces, text[copied:]))
 
