@@ -49,7 +49,9 @@ async def test_nobody_listens() -> None:
     assert "Check whether the server runs there" in await refusal("redis://:wrongpw@127.0.0.1:1/0")
     assert "Check whether the server runs there" in await refusal("redis+cluster://:wrongpw@127.0.0.1:1")
     assert "The sentinels do not answer" in await refusal("redis+sentinel://:wrongpw@127.0.0.1:1/uttu")
-    assert "Check whether the server runs, and the path of its socket" in await refusal("redis+unix://:wrongpw@/not/there.sock")
+    assert "Check whether the server runs, and the path of its socket" in await refusal(
+        "redis+unix://:wrongpw@/not/there.sock"
+    )
 
 
 async def test_an_unknown_host() -> None:
@@ -63,7 +65,9 @@ async def test_a_wrong_password(locked: RedisServer) -> None:
 
 
 async def test_a_password_where_none_is_wanted(server: RedisServer) -> None:
-    assert "The server has no password. Remove it from the address" in await refusal(f"redis://:wrongpw@127.0.0.1:{server.port}/0")
+    assert "The server has no password. Remove it from the address" in await refusal(
+        f"redis://:wrongpw@127.0.0.1:{server.port}/0"
+    )
 
 
 async def test_a_password_that_is_missing(locked: RedisServer) -> None:
