@@ -97,7 +97,7 @@ def test_whole_messages(desk: Desk) -> None:
         ("[]", "is not a message"),
         ('{"topic": "a", "payload": 1, "priority": 10}', "The priority of a message must be 0 to 9, not 10"),
         ('{"topic": "a", "payload": 1, "priority": -1}', "The priority of a message must be 0 to 9, not -1"),
-        ('{"topic": "a", "payload": 1, "delay": -1}', "a delay is a number of seconds, not -1.0"),
+        ('{"topic": "a", "payload": 1, "delay": -1}', "The delay of a message must be seconds, 0 or more, not -1.0"),
     ],
 )
 def test_what_is_no_message(desk: Desk, line: str, why: str) -> None:
@@ -158,7 +158,7 @@ def test_wrong_usage(uttu: Uttu, words: list[str]) -> None:
 def test_a_delay_without_end(uttu: Uttu) -> None:
     told = uttu("bus", "publish", "a", "1", "--delay", "inf", "--bus", "memory:")
     assert told.code == 2
-    assert told.err == "uttu: argument 1: a delay is a number of seconds, not inf\n"
+    assert told.err == "uttu: argument 1: The delay of a message must be seconds, 0 or more, not inf\n"
 
 
 def test_a_file_that_is_not_there(uttu: Uttu) -> None:

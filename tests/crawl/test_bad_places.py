@@ -45,7 +45,7 @@ def test_a_spider_that_can_not_be_loaded(project: Project, text: str, message: s
         (["crawl", "spider.py", "-s", "delay=soon"], 2, "delay='soon'"),
         (["crawl", "spider.py", "-o", "out.xyz"], 2, "out.xyz"),
         (["crawl", "spider.py", "-o", "a.jsonl", "-o", "a.jsonl"], 2, "is given twice"),
-        (["crawl", "spider.py", "--fail-on", "nonsense"], 2, "write a comparison"),
+        (["crawl", "spider.py", "--fail-on", "nonsense"], 2, "Write a comparison"),
         (["crawl", "spider.py", "--fail-on", "items>5%"], 2, "items is a number, not a share"),
         (["crawl", "spider.py", "-s", "nope=1"], 2, "there is no setting 'nope'"),
         (["crawl", "spider.py", "-s", "order=random"], 2, "order='random': say one of fifo, lifo, priority"),
