@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Headers(Mapping[str, str]):
-    """Response headers: case-insensitive and in order. The first of repeated headers counts; ``get_all`` has them all.
+    """Response headers: case-insensitive, in order. Of repeated headers, the first counts; ``get_all`` returns all.
 
     :param lookup: The values by lower-case name, if the caller has them already.
     """
@@ -75,9 +75,9 @@ class Headers(Mapping[str, str]):
 class Response(msgspec.Struct, frozen=True, kw_only=True):
     """A complete response: the body is decompressed, its charset not yet decided.
 
-    ``received`` is when its head arrived, by ``time.monotonic()``; the server can't have seen the request later than
-    that. ``elapsed`` is the duration of the whole fetch in seconds. ``cut``: the body is only the beginning, because
-    the caller asked for no more; pages are never cut.
+    ``received`` is the ``time.monotonic()`` at which its first byte arrived; the server saw the request before that.
+    ``elapsed`` is the duration of the whole fetch in seconds. ``cut``: the body is only the beginning, because the
+    caller asked for no more; pages are never cut.
     """
 
     request: Request
