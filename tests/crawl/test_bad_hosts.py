@@ -371,7 +371,7 @@ async def test_a_middleware_that_would_take_the_crawl_down(tmp_path: Path) -> No
         ({"meta": {"o": object()}}, "can't be stored"),
         ({"meta": [1]}, "can't be stored"),
         ({"priority": "5"}, "can't be stored"),
-        ({"body": {"a": 1}}, "give bytes or text"),
+        ({"body": {"a": 1}}, "Use bytes or text"),
         ({"url": "/p/3"}, "not an absolute http or https URL"),
     ],
 )

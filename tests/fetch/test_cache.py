@@ -49,7 +49,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "cache.sqlite"
 
 
-async def test_the_second_time_is_a_replay(file: Path) -> None:
+async def test_second_fetch_is_replayed(file: Path) -> None:
     inner = Fake()
     fetcher = CachingFetcher(inner, file)
     request = Request.to("http://a.example/")
@@ -66,7 +66,7 @@ async def test_the_second_time_is_a_replay(file: Path) -> None:
     await fetcher.close()
 
 
-async def test_it_outlives_the_process(file: Path) -> None:
+async def test_cache_outlives_the_process(file: Path) -> None:
     for _ in range(2):
         inner = Fake()
         fetcher = CachingFetcher(inner, file)
@@ -104,7 +104,7 @@ async def test_a_collision_of_fingerprints_replays_nothing(file: Path) -> None:
 @pytest.mark.parametrize(
     ("status", "kept"), [(200, True), (302, True), (404, True), (429, False), (500, False), (503, False)]
 )
-async def test_what_another_try_may_mend_is_not_kept(status: int, kept: bool, file: Path) -> None:
+async def test_retryable_responses_are_not_cached(status: int, kept: bool, file: Path) -> None:
     inner = Fake(status)
     fetcher = CachingFetcher(inner, file)
     for _ in range(2):
@@ -131,7 +131,7 @@ async def test_close_closes_the_inner_one_once(file: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"this is not a database, but long enough to be taken for one" * 20])
-async def test_a_file_that_is_no_database(content: bytes, file: Path) -> None:
+async def test_cache_file_is_not_a_database(content: bytes, file: Path) -> None:
     file.write_bytes(content)
     fetcher = CachingFetcher(Fake(), file)
     with pytest.raises(StoreError, match=r"cache\.sqlite is damaged.*Delete it"):
@@ -151,7 +151,7 @@ async def test_a_damaged_row(damage: str, file: Path) -> None:
     await fetcher.close()
 
 
-async def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
+async def test_missing_folder_is_created(tmp_path: Path) -> None:
     fetcher = CachingFetcher(Fake(), tmp_path / "none" / "cache.sqlite")
     await fetcher.fetch(Request.to("http://a.example/"))
     await fetcher.close()
@@ -189,7 +189,7 @@ def test_several_processes_share_the_file(file: Path) -> None:
     db.close()
 
 
-async def test_a_beginning_is_not_kept_for_the_whole(file: Path) -> None:
+async def test_cut_response_is_not_cached(file: Path) -> None:
     inner = Fake()
     fetcher = CachingFetcher(inner, file)
     request = Request.to("http://a.example/robots.txt")

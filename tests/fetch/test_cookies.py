@@ -29,14 +29,14 @@ def sent(jar: CookieJar, url: str) -> str:
         ("other.com", False),
     ],
 )
-def test_who_gets_a_cookie_of_a_domain(domain: str, others: bool) -> None:
+def test_cookie_domains(domain: str, others: bool) -> None:
     jar = CookieJar()
     jar.store(setting(f"a=1; Domain={domain}"), "http://shop.example.com/")
     assert sent(jar, "http://www.example.com/") == ("a=1" if others else "")
     assert sent(jar, "http://victim.com/") == ""
 
 
-def test_nobody_sets_cookies_for_all_who_share_a_suffix() -> None:
+def test_cookies_for_public_suffixes_are_refused() -> None:
     jar = CookieJar()
     jar.store(setting("a=1; Domain=co.uk", "b=2; Domain=uk"), "http://evil.co.uk/")
     assert sent(jar, "http://victim.co.uk/") == ""
@@ -45,13 +45,13 @@ def test_nobody_sets_cookies_for_all_who_share_a_suffix() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8000", "[::1]:8000", "localhost", "intranet:8080"])
-def test_hosts_that_are_no_sites(host: str) -> None:
+def test_cookies_of_hosts_without_a_domain(host: str) -> None:
     jar = CookieJar()
     jar.store(setting("a=1"), f"http://{host}/")
     assert sent(jar, f"http://{host}/deep") == "a=1"
 
 
-def test_what_is_sent_is_bounded_and_own_cookies_are_not_cut() -> None:
+def test_cookie_header_length_is_bounded() -> None:
     jar = CookieJar()
     for number in range(100):
         jar.store(setting(f"n{number}={'x' * 200}"), "http://example.com/")
@@ -66,7 +66,7 @@ def test_a_cookie_that_is_too_long_is_left_out() -> None:
     assert sent(jar, "http://example.com/") == "short=1"
 
 
-def test_a_host_that_sets_more_and_more() -> None:
+def test_cookies_per_site_are_bounded() -> None:
     jar = CookieJar()
     for number in range(30):
         jar.store(setting(*(f"c{number}-{each}=1" for each in range(500))), "http://example.com/")
@@ -104,7 +104,7 @@ def test_a_request_that_is_older_than_the_jar() -> None:
     assert build_cookie_header(None, request) == "a=old; b=old; c=old"
 
 
-def test_carried_cookies_keep_their_paths_in_the_jar_of_another_worker() -> None:
+def test_carried_cookies_keep_their_paths() -> None:
     jar = CookieJar()
     at = time.time()
     carried = (
@@ -133,7 +133,7 @@ def test_plain_http_does_not_replace_or_hide_secure_cookies() -> None:
     assert sent(jar, "https://www.example.com/in/x") == "s=2; s=other"
 
 
-def test_a_cookie_keeps_its_place_until_it_is_deleted() -> None:
+def test_cookie_keeps_its_order_until_deleted() -> None:
     jar = CookieJar()
     jar.store(setting("a=1", "b=2"), "http://example.com/")
     jar.store(setting("a=3"), "http://example.com/")
@@ -153,7 +153,7 @@ def test_a_cookie_that_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sent(jar, "http://example.com/") == "b=2"
 
 
-def test_a_host_that_sets_the_same_again_and_again() -> None:
+def test_repeated_cookie_takes_no_room() -> None:
     jar = CookieJar()
     jar.store(setting("first=1"), "http://example.com/")
     for number in range(3_000):
@@ -161,7 +161,7 @@ def test_a_host_that_sets_the_same_again_and_again() -> None:
     assert sorted(sent(jar, "http://example.com/").split("; ")) == ["first=1", "same=2999"]
 
 
-def test_the_sites_that_were_asked_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jar_keeps_the_most_recent_sites(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cookies_module, "_MAX_SITES", 3)
     jar = CookieJar()
     for site in ("a", "b", "c"):

@@ -216,6 +216,6 @@ def test_on_the_same_host(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)
-def test_elsewhere(name: str) -> None:
+def test_cookies_on_other_hosts(name: str) -> None:
     received, url, sent = ELSEWHERE[name]
     assert sent_after(received, url) == sent

@@ -42,7 +42,7 @@ async def test_response_is_whole_and_says_when(serve: Serve, make: MakeFetcher) 
     assert not answer.cached
 
 
-async def test_what_is_sent_by_default(serve: Serve, make: MakeFetcher, way: str) -> None:
+async def test_default_headers(serve: Serve, make: MakeFetcher, way: str) -> None:
     server = await serve(reply(response()))
     await make(headers={"X-From": "settings", "ACCEPT": "text/html"}).fetch(Request.to(server.url))
     assert server.lines[0] == "GET / HTTP/1.1"
@@ -73,7 +73,7 @@ async def test_a_requests_own_method_headers_and_body(serve: Serve, make: MakeFe
     assert sum(line.lower().startswith("accept:") for line in server.lines) == 1
 
 
-async def test_an_empty_post_says_so(serve: Serve, make: MakeFetcher) -> None:
+async def test_empty_post_has_content_length(serve: Serve, make: MakeFetcher) -> None:
     server = await serve(reply(response()))
     await make().fetch(Request.to(server.url, method="POST"))
     assert server.headers["content-length"] == "0"
@@ -158,9 +158,7 @@ async def test_bodies_of_all_sizes(size: int, framing: str, serve: Serve, make: 
         ("br, gzip", b"plain text"),
     ],
 )
-async def test_a_body_that_is_not_what_its_header_says(
-    coding: str, body: bytes, serve: Serve, make: MakeFetcher
-) -> None:
+async def test_body_in_another_coding_than_announced(coding: str, body: bytes, serve: Serve, make: MakeFetcher) -> None:
     server = await serve(reply(response(body, f"Content-Encoding: {coding}")))
     with pytest.raises(BadResponse, match=server.host):
         await make().fetch(Request.to(server.url))
@@ -205,7 +203,7 @@ async def test_a_truncated_body_is_an_error(body: bytes, then: str, serve: Serve
 
 @pytest.mark.parametrize("data", [b"", b"HTTP/1.1 200 OK\r\nX-Half"])
 @pytest.mark.parametrize("then", ["close", "reset"])
-async def test_a_host_that_hangs_up(data: bytes, then: str, serve: Serve, make: MakeFetcher) -> None:
+async def test_host_that_closes_the_connection(data: bytes, then: str, serve: Serve, make: MakeFetcher) -> None:
     server = await serve(reply(data, then=then))
     with pytest.raises(NetworkError, match=server.host):
         await make().fetch(Request.to(server.url))
@@ -227,7 +225,7 @@ async def test_a_host_that_refuses(serve: Serve, make: MakeFetcher) -> None:
         Request.from_canonical("ftp://127.0.0.1/"),
     ],
 )
-async def test_a_request_that_can_not_be_made(request_: Request, make: MakeFetcher) -> None:
+async def test_invalid_request(request_: Request, make: MakeFetcher) -> None:
     with pytest.raises(FetchError, match="invalid request: "):
         await make().fetch(request_)
 

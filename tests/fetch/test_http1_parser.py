@@ -45,14 +45,14 @@ WHOLE = {
 
 @pytest.mark.parametrize("data", WHOLE.values(), ids=WHOLE)
 @given(cuts=st.lists(st.integers(0, 400), max_size=8).map(tuple))
-def test_however_it_is_cut(data: bytes, cuts: tuple[int, ...]) -> None:
+def test_data_in_pieces_of_any_size(data: bytes, cuts: tuple[int, ...]) -> None:
     reading = read(data, cuts=cuts)
     assert (reading.status, reading.version, reading.body, reading.keep_alive) == (200, "HTTP/1.1", BODY, True)
     assert reading.headers.get_all("x-a") == ["1"]
 
 
 @given(cuts=st.lists(st.integers(0, 400), max_size=8).map(tuple))
-def test_a_body_that_ends_with_the_connection(cuts: tuple[int, ...]) -> None:
+def test_body_until_connection_closes(cuts: tuple[int, ...]) -> None:
     reading = read(b"HTTP/1.1 200 OK\r\nX-A: 1\r\n\r\n" + BODY, cuts=cuts, closed=True)
     assert (reading.body, reading.keep_alive) == (BODY, False)
 
@@ -92,20 +92,20 @@ def test_anything_is_read_or_refused(data: bytes, cuts: tuple[int, ...]) -> None
         b"abc, abc",
     ],
 )
-def test_a_length_that_is_no_number_counts_as_none(text: bytes) -> None:
+def test_invalid_content_length_is_ignored(text: bytes) -> None:
     """As in Chromium: the body ends with the connection."""
     reading = read(b"HTTP/1.1 200 OK\r\nContent-Length: " + text + b"\r\n\r\n" + BODY, closed=True)
     assert (reading.body, reading.keep_alive) == (BODY, False)
 
 
 @pytest.mark.parametrize("text", [b"13", b"013", b"0" * 5000 + b"13", b"13, 13", b"13\r\nContent-Length: 13", b"\t13 "])
-def test_a_length_however_it_is_written(text: bytes) -> None:
+def test_content_length_forms(text: bytes) -> None:
     reading = read(b"HTTP/1.1 200 OK\r\nContent-Length: " + text + b"\r\n\r\n" + BODY)
     assert (reading.body, reading.keep_alive) == (BODY, True)
 
 
 @pytest.mark.parametrize("status", [204, 304])
-def test_no_body_whatever_the_head_says(status: int) -> None:
+def test_responses_without_body(status: int) -> None:
     reading = read(b"HTTP/1.1 %d Nothing\r\nContent-Length: 10\r\n\r\n" % status)
     # Of a 304 it is the length of the page; a 204 that has one may be followed by a body.
     assert (reading.body, reading.keep_alive) == (b"", status == 304)
@@ -130,7 +130,7 @@ def test_no_body_whatever_the_head_says(status: int) -> None:
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 9\r\n\r\n0\r\n\r\n", False),
     ],
 )
-def test_whether_the_connection_can_be_used_again(head: bytes, keeps: bool) -> None:
+def test_keep_alive(head: bytes, keeps: bool) -> None:
     assert read(head).keep_alive is keeps
 
 
@@ -177,7 +177,7 @@ CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
         (CHUNKS + b"0\r\n" + b"a: 1\r\n" * 50_000, "trailers too long"),
     ],
 )
-def test_what_is_no_response(data: bytes, why: str) -> None:
+def test_invalid_responses(data: bytes, why: str) -> None:
     with pytest.raises(InvalidResponse, match=why):
         ResponseParser(100_000).feed(data)
 
@@ -198,7 +198,7 @@ def test_bodies_that_are_too_large(data: bytes, why: str) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"HTT", b"HTTP/1.1 200 OK\r\nX: 1", response(BODY, length=99), CHUNKS + b"5\r\nab"]
 )
-def test_an_end_too_early(data: bytes) -> None:
+def test_incomplete_responses(data: bytes) -> None:
     reading = ResponseParser(1000)
     assert not (data and reading.feed(data))
     assert not reading.end()

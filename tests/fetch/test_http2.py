@@ -136,7 +136,7 @@ async def test_one_connection_for_all(speak: Speak, make: MakeFetcher) -> None:
     assert len(served.opened) == 1
 
 
-async def test_what_may_stand_around_an_answer(speak: Speak, make: MakeFetcher) -> None:
+async def test_ignored_frames_around_a_response(speak: Speak, make: MakeFetcher) -> None:
     async def script(host: Host) -> None:
         number = await host.request()
         block = OK + encode_field(b"x-b", b"2" * 100)
@@ -192,7 +192,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("kind", WRONG)
-async def test_what_is_no_answer(kind: str, speak: Speak, make: MakeFetcher) -> None:
+async def test_invalid_http2_responses(kind: str, speak: Speak, make: MakeFetcher) -> None:
     async def script(host: Host) -> None:
         await host.request()
         await host.send(WRONG[kind])
@@ -219,7 +219,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("kind", FLOODS)
-async def test_a_host_that_keeps_us_busy(kind: str, speak: Speak, make: MakeFetcher) -> None:
+async def test_frames_without_data_end_the_connection(kind: str, speak: Speak, make: MakeFetcher) -> None:
     """Frames without end, and nothing in them: there is an end to it, soon, and memory stays as it is."""
     first, again = FLOODS[kind]
 
@@ -250,7 +250,7 @@ async def test_a_host_that_resets_every_stream(speak: Speak, make: MakeFetcher) 
     assert len(served.opened) == 1
 
 
-async def test_a_request_that_was_not_begun_is_sent_again(speak: Speak, make: MakeFetcher) -> None:
+async def test_unprocessed_request_is_repeated(speak: Speak, make: MakeFetcher) -> None:
     """As the standard allows: after REFUSED_STREAM, and beyond the last stream of a GOAWAY."""
     seen = 0
 
@@ -271,7 +271,7 @@ async def test_a_request_that_was_not_begun_is_sent_again(speak: Speak, make: Ma
     assert (seen, len(served.opened)) == (3, 2)
 
 
-async def test_a_host_that_never_begins(speak: Speak, make: MakeFetcher) -> None:
+async def test_host_that_refuses_every_stream(speak: Speak, make: MakeFetcher) -> None:
     seen = 0
 
     async def script(host: Host) -> None:
@@ -287,7 +287,7 @@ async def test_a_host_that_never_begins(speak: Speak, make: MakeFetcher) -> None
     assert seen == 3
 
 
-async def test_what_is_under_way_ends_when_the_host_leaves(speak: Speak, make: MakeFetcher) -> None:
+async def test_running_streams_finish_after_goaway(speak: Speak, make: MakeFetcher) -> None:
     async def script(host: Host) -> None:
         number = await host.request()
         await host.send(encode_frame(GOAWAY, 0, 0, number.to_bytes(4, "big") + bytes(4)))
@@ -348,7 +348,7 @@ async def test_a_body_waits_for_the_window(speak: Speak, make: MakeFetcher) -> N
     assert (answer.body, bytes(got)) == (b"ok", body)
 
 
-async def test_an_answer_before_the_whole_body_was_sent(speak: Speak, make: MakeFetcher) -> None:
+async def test_response_before_request_body_is_sent(speak: Speak, make: MakeFetcher) -> None:
     async def script(host: Host) -> None:
         await host.answer(await host.request(), b"no need")
         assert await host.until(RST_STREAM)
@@ -375,7 +375,7 @@ async def test_one_slow_stream_does_not_end_the_others(speak: Speak, make: MakeF
     assert len(served.opened) == 1
 
 
-async def test_a_connection_that_went_silent_is_given_up(speak: Speak, make: MakeFetcher) -> None:
+async def test_silent_connection_is_not_reused(speak: Speak, make: MakeFetcher) -> None:
     async def script(host: Host) -> None:
         await host.answer(await host.request())
         if len(served.opened) > 1:
@@ -417,7 +417,7 @@ async def test_idle_connections_are_closed(speak: Speak, make: MakeFetcher, monk
     await asyncio.wait_for(said_goodbye.wait(), 5)
 
 
-async def test_a_host_that_hangs_up(speak: Speak, make: MakeFetcher) -> None:
+async def test_host_that_closes_the_connection(speak: Speak, make: MakeFetcher) -> None:
     async def script(host: Host) -> None:
         number = await host.request()
         if len(served.opened) > 1:
@@ -438,7 +438,7 @@ async def test_a_host_that_hangs_up(speak: Speak, make: MakeFetcher) -> None:
     assert not fetcher._pool._shared
 
 
-async def test_closing_breaks_off_what_is_under_way(speak: Speak, make: MakeFetcher) -> None:
+async def test_close_aborts_running_fetches(speak: Speak, make: MakeFetcher) -> None:
     asked = asyncio.Event()
 
     async def script(host: Host) -> None:
@@ -454,7 +454,7 @@ async def test_closing_breaks_off_what_is_under_way(speak: Speak, make: MakeFetc
         await task
 
 
-async def test_a_host_that_wants_http1_for_this(authority: Authority, make: MakeFetcher) -> None:
+async def test_host_that_requires_http1(authority: Authority, make: MakeFetcher) -> None:
     """HTTP_1_1_REQUIRED: it is asked again by HTTP/1.1, and from then on."""
     versions: list[str] = []
 

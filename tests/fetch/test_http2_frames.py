@@ -62,12 +62,12 @@ def test_a_small_block_that_repeats_a_long_field() -> None:
         b"\x00\x01x\x82\x07\xff",  # padding of more than seven bits
     ],
 )
-def test_what_is_no_block(block: bytes) -> None:
+def test_invalid_header_blocks(block: bytes) -> None:
     with pytest.raises(InvalidHeaderBlock):
         HpackDecoder(1000).decode(block)
 
 
-def test_the_table_forgets_what_does_not_fit() -> None:
+def test_hpack_table_evicts_fields() -> None:
     encoder, decoder = reference.Encoder(), HpackDecoder(1_000_000)
     for number in range(300):
         block = [(b"x-%d" % (number % 70), b"v" * (number * 37 % TABLE_SIZE))]

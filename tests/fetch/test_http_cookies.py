@@ -15,7 +15,7 @@ def sent(server: Server) -> dict[str, str]:
     return {name: morsel.value for name, morsel in SimpleCookie(server.headers.get("cookie", "")).items()}
 
 
-async def test_the_jar_keeps_what_hosts_set(serve: Serve, make: MakeFetcher) -> None:
+async def test_jar_stores_cookies_of_hosts(serve: Serve, make: MakeFetcher) -> None:
     server = await serve(reply(SETTING))
     fetcher = make()
     await fetcher.fetch(Request.to(server.url))
@@ -38,7 +38,7 @@ async def test_a_requests_own_cookies_join_the_jars_and_win(serve: Serve, make: 
     assert sent(server) == {"kept": "1", "both": "jar"}
 
 
-async def test_a_build_cookie_header_is_sent_alone(serve: Serve, make: MakeFetcher) -> None:
+async def test_cookie_header_of_request_is_sent_alone(serve: Serve, make: MakeFetcher) -> None:
     server = await serve(reply(SETTING))
     fetcher = make()
     await fetcher.fetch(Request.to(server.url))
@@ -64,7 +64,7 @@ async def test_one_jar_for_all_proxies(serve: Serve, make: MakeFetcher) -> None:
     assert sent(second) == {"kept": "1", "both": "jar"}
 
 
-async def test_bytes_that_are_not_ascii_come_back_as_they_were(serve: Serve, make: MakeFetcher) -> None:
+async def test_non_ascii_cookie_bytes_are_sent_back(serve: Serve, make: MakeFetcher) -> None:
     raw = b"latin=\xe9\xff; Path=/", "utf8=gr\u00fc\u00df; Path=/".encode()
     head = b"HTTP/1.1 200 OK\r\nSet-Cookie: " + b"\r\nSet-Cookie: ".join(raw) + b"\r\nContent-Length: 0\r\n\r\n"
     server = await serve(reply(head))
@@ -83,7 +83,7 @@ async def test_cookies_of_longer_paths_and_older_ones_come_first(serve: Serve, m
     assert server.headers["cookie"] == "y=2; x=3; z=5; w=4"
 
 
-async def test_what_a_redirect_set_reaches_the_jar_of_another_worker(serve: Serve, make: MakeFetcher) -> None:
+async def test_redirect_cookies_reach_another_worker(serve: Serve, make: MakeFetcher) -> None:
     server = await serve(reply(response(b"")))
     carried = SetCookie(server.url + "login", "s=1; Path=/in", time.time())
     request = Request.to(server.url + "in/home", cookies={"s": "1"}, carried=(carried,))

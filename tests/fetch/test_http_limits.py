@@ -90,7 +90,7 @@ NOISE = random.Random(1).randbytes(160_000)
         (response(LINES, "Content-Encoding: utf-8"), LINES),
     ],
 )
-async def test_the_beginning_of_a_body(sent: bytes, whole: bytes, serve: Serve, make: MakeFetcher) -> None:
+async def test_first_bytes_of_a_body(sent: bytes, whole: bytes, serve: Serve, make: MakeFetcher) -> None:
     """Whatever the limit for pages is."""
     server = await serve(reply(sent, then="stall"))
     answer = await make(max_body=10).fetch(Request.to(server.url), first=100_000)
@@ -98,9 +98,7 @@ async def test_the_beginning_of_a_body(sent: bytes, whole: bytes, serve: Serve, 
 
 
 @pytest.mark.parametrize("coding", ["gzip", "x-gzip"])
-async def test_the_beginning_of_a_body_that_is_large_when_compressed(
-    coding: str, serve: Serve, make: MakeFetcher
-) -> None:
+async def test_first_bytes_of_a_large_compressed_body(coding: str, serve: Serve, make: MakeFetcher) -> None:
     """As many bytes are read of it; they stand for about as many, if not for more."""
     server = await serve(reply(response(gzip.compress(NOISE), f"Content-Encoding: {coding}")))
     answer = await make(max_body=10).fetch(Request.to(server.url), first=100_000)
@@ -112,7 +110,7 @@ async def test_the_beginning_of_a_body_that_is_large_when_compressed(
 @pytest.mark.parametrize(
     "data", [response(b"x" * 70_000), response(gzip.compress(b"x" * 70_000), "Content-Encoding: gzip")]
 )
-async def test_a_body_that_has_no_more_than_its_beginning(data: bytes, serve: Serve, make: MakeFetcher) -> None:
+async def test_body_shorter_than_first(data: bytes, serve: Serve, make: MakeFetcher) -> None:
     server = await serve(reply(data))
     fetcher = make(max_body=10)
     for first in (70_000, 80_000):
@@ -122,7 +120,7 @@ async def test_a_body_that_has_no_more_than_its_beginning(data: bytes, serve: Se
 
 
 @pytest.mark.parametrize("coding", ["gzip", "x-gzip"])
-async def test_the_beginning_of_an_endless_compressed_body(coding: str, serve: Serve, make: MakeFetcher) -> None:
+async def test_first_bytes_of_an_endless_compressed_body(coding: str, serve: Serve, make: MakeFetcher) -> None:
     async def endless_noise(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(f"HTTP/1.1 200 OK\r\nContent-Encoding: {coding}\r\n\r\n".encode())
         stream = zlib.compressobj(wbits=31)
@@ -139,7 +137,7 @@ async def test_the_beginning_of_an_endless_compressed_body(coding: str, serve: S
     await asyncio.wait_for(server.hung_up.wait(), 5)
 
 
-async def test_the_beginning_of_an_endless_body(serve: Serve, make: MakeFetcher) -> None:
+async def test_first_bytes_of_an_endless_body(serve: Serve, make: MakeFetcher) -> None:
     server = await serve(endless)
     answer = await make(max_body=10).fetch(Request.to(server.url), first=MB)
     assert (answer.body, answer.cut) == (b"x" * MB, True)
@@ -147,27 +145,27 @@ async def test_the_beginning_of_an_endless_body(serve: Serve, make: MakeFetcher)
 
 
 @pytest.mark.parametrize("coding", ["gzip", "x-gzip"])
-async def test_a_body_that_ends_early_has_no_beginning(coding: str, serve: Serve, make: MakeFetcher) -> None:
+async def test_truncated_body_with_first_is_an_error(coding: str, serve: Serve, make: MakeFetcher) -> None:
     server = await serve(reply(response(gzip.compress(b"short")[:-9], f"Content-Encoding: {coding}")))
     with pytest.raises(BadResponse):
         await make().fetch(Request.to(server.url), first=100_000)
 
 
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\n", response(b"abc", length=10)])
-async def test_nothing_for_too_long(sent: bytes, serve: Serve, make: MakeFetcher) -> None:
+async def test_read_timeout(sent: bytes, serve: Serve, make: MakeFetcher) -> None:
     server = await serve(reply(sent, then="stall"))
     with pytest.raises(TooSlow, match=r"sent nothing for read_timeout=0\.2 s"):
         await make(read_timeout=0.2).fetch(Request.to(server.url))
 
 
-async def test_nothing_for_too_long_within_a_large_body(serve: Serve, make: MakeFetcher) -> None:
+async def test_read_timeout_within_a_large_body(serve: Serve, make: MakeFetcher) -> None:
     server = await serve(reply(response(b"x" * 100_000, length=200_000), then="stall"))
     with pytest.raises(TooSlow, match=r"read_timeout=0\.2"):
         await make(read_timeout=0.2).fetch(Request.to(server.url))
 
 
 @pytest.mark.parametrize("first", [b"", b"x" * 100_000])
-async def test_the_total_time_holds_while_bytes_keep_coming(first: bytes, serve: Serve, make: MakeFetcher) -> None:
+async def test_total_timeout_while_data_arrives(first: bytes, serve: Serve, make: MakeFetcher) -> None:
     async def trickle(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(response(first, length=10**6))
         while True:
@@ -182,7 +180,7 @@ async def test_the_total_time_holds_while_bytes_keep_coming(first: bytes, serve:
     assert time.monotonic() - started < 3
 
 
-async def test_no_answer_within_the_total_time(serve: Serve, make: MakeFetcher) -> None:
+async def test_total_timeout_without_response(serve: Serve, make: MakeFetcher) -> None:
     server = await serve(reply(b"", then="stall"))
     with pytest.raises(TooSlow, match=r"within timeout=1 s"):
         await make(timeout=1.0, read_timeout=5).fetch(Request.to(server.url))

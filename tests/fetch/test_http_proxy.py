@@ -88,7 +88,7 @@ async def test_a_proxy_that_will_not_tunnel(serve: Serve, make: MakeFetcher) -> 
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:3128", "gopher://127.0.0.1", "http://", "http://user:secret@:x/"])
-def test_a_setting_that_is_no_proxy(url: str) -> None:
+def test_invalid_proxy_setting(url: str) -> None:
     with pytest.raises(ConfigError, match="proxy=") as caught:
         HttpFetcher(user_agent="x", proxy=url)
     assert "secret" not in str(caught.value)

@@ -89,7 +89,7 @@ async def site(way: str, authority: Authority) -> AsyncIterator[Open]:
         await asyncio.sleep(0.01)
 
 
-async def test_the_protocol_is_what_the_way_says(site: Open, way: str) -> None:
+async def test_negotiated_protocol(site: Open, way: str) -> None:
     opened = await site(Reply(TEXT, ((b"Content-Type", b"text/html"), (b"X-A", b"1"), (b"x-a", b"2"))))
     answer = await opened.fetch("page?q=1")
     assert answer.version == ("HTTP/2.0" if way.startswith("http2") else "HTTP/1.1")
@@ -216,7 +216,7 @@ async def test_bodies_are_decompressed(kind: str, framing: str, site: Open) -> N
         (b"gzip," * 9, packed(TEXT)),
     ],
 )
-async def test_a_body_that_is_not_what_its_header_says(coding: bytes, body: bytes, site: Open) -> None:
+async def test_body_in_another_coding_than_announced(coding: bytes, body: bytes, site: Open) -> None:
     with pytest.raises(BadResponse, match="does not decode as"):
         await (await site(Reply(body, ((b"Content-Encoding", coding),)))).fetch()
 
@@ -231,7 +231,7 @@ async def test_bodies_of_all_sizes(size: int, framing: str, site: Open) -> None:
 @pytest.mark.parametrize(
     ("method", "size"), [("POST", 0), ("POST", 10), ("POST", 300_000), ("PUT", 0), ("DELETE", 10), ("OPTIONS", 0)]
 )
-async def test_what_is_sent(method: str, size: int, site: Open) -> None:
+async def test_request_as_sent(method: str, size: int, site: Open) -> None:
     opened = await site(Reply(b"ok"))
     answer = await opened.fetch("form", method=method, body=NOISE[:size], headers={"X-Own": "1"}, cookies={"a": "b"})
     assert answer.body == b"ok"
@@ -242,7 +242,7 @@ async def test_what_is_sent(method: str, size: int, site: Open) -> None:
         assert asked.headers["content-length"] == str(size)
 
 
-async def test_head_has_no_body_whatever_it_says(site: Open) -> None:
+async def test_head_response_has_no_body(site: Open) -> None:
     opened = await site(Reply(b"", ((b"Content-Length", b"1000000000000"), (b"X-Good", b"1"))))
     for _ in range(2):
         answer = await opened.fetch(method="HEAD")
@@ -273,7 +273,7 @@ async def test_a_body_beyond_the_limit(coding: str, framing: str, site: Open) ->
     assert len((await opened.fetch(max_body=2 * MB)).body) == 2 * MB
 
 
-async def test_the_beginning_of_a_body(site: Open) -> None:
+async def test_first_bytes_of_a_body(site: Open) -> None:
     opened = await site(Reply(NOISE))
     answer = await opened.fetch(first=100_000, max_body=10)
     assert (answer.body, answer.cut) == (NOISE[:100_000], True)
@@ -287,7 +287,7 @@ async def test_an_announced_body_is_not_even_read(site: Open) -> None:
 
 
 @pytest.mark.parametrize("text", [b"abc", b"-5", b"12abc", b"+7", b"", b"0x5"])
-async def test_a_length_that_is_no_number(text: bytes, site: Open) -> None:
+async def test_invalid_content_length(text: bytes, site: Open) -> None:
     """Browsers read to the end."""
     answer = await (await site(Reply(TEXT, ((b"Content-Length", text),), framing="close"))).fetch()
     assert (answer.status, answer.body) == (200, TEXT)
@@ -300,21 +300,21 @@ async def test_two_lengths(site: Open) -> None:
         await (await site(Reply(TEXT, (same, (b"Content-Length", b"7"))))).fetch()
 
 
-async def test_a_length_that_is_wrong(site: Open) -> None:
+async def test_wrong_content_length(site: Open) -> None:
     opened = await site(Reply(TEXT, ((b"Content-Length", b"%d" % (len(TEXT) + 10)),), framing="close"))
     with pytest.raises((NetworkError, BadResponse)):
         await opened.fetch()
 
 
 @pytest.mark.parametrize("body", [b"", NOISE])
-async def test_nothing_for_too_long(body: bytes, site: Open) -> None:
+async def test_read_timeout(body: bytes, site: Open) -> None:
     opened = await site(Reply(body, stalls=True))
     with pytest.raises(TooSlow, match=r"sent nothing for read_timeout=0\.3 s"):
         await opened.fetch(read_timeout=0.3)
     await asyncio.wait_for(opened.log.ended.wait(), 5)
 
 
-async def test_too_long_in_all(site: Open) -> None:
+async def test_total_timeout(site: Open) -> None:
     opened = await site(Reply(NOISE, stalls=True))
     started = time.monotonic()
     with pytest.raises(TooSlow, match=r"within timeout=1 s"):

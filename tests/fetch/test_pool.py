@@ -41,7 +41,7 @@ def pool(fetcher: HttpFetcher) -> ConnectionPool:
         (response(b"ok").replace(b"HTTP/1.1", b"HTTP/1.0"), 3),
     ],
 )
-async def test_a_connection_is_kept_if_the_next_response_will_be_found(
+async def test_connection_reuse_needs_a_clear_body_end(
     data: bytes, opened: int, serve: Serve, make: MakeFetcher
 ) -> None:
     server = await serve(reply(data))
@@ -60,7 +60,7 @@ async def test_a_connection_that_the_host_closed_is_not_used(serve: Serve, make:
     assert (len(server.heads), server.opened) == (3, 3)
 
 
-async def test_a_host_is_not_asked_twice_for_one_fetch(serve: Serve, make: MakeFetcher) -> None:
+async def test_closed_connection_is_not_retried(serve: Serve, make: MakeFetcher) -> None:
     async def once(head: bytes, reader: Reader, writer: Writer) -> None:
         if b"first" in head:
             writer.write(response(b"ok"))
@@ -75,7 +75,7 @@ async def test_a_host_is_not_asked_twice_for_one_fetch(serve: Serve, make: MakeF
     assert (len(server.heads), server.opened) == (2, 1)
 
 
-async def test_a_host_that_speaks_unasked_is_not_believed(serve: Serve, make: MakeFetcher) -> None:
+async def test_data_on_idle_connection_is_not_a_response(serve: Serve, make: MakeFetcher) -> None:
     async def twice(head: bytes, reader: Reader, writer: Writer) -> None:
         writer.write(response(b"first"))
         await writer.drain()
@@ -109,7 +109,7 @@ async def test_idle_connections_are_closed_whatever_the_timeouts(
     await asyncio.wait_for(server.hung_up.wait(), 5)
 
 
-async def test_times_count_anew_for_each_exchange(serve: Serve, make: MakeFetcher) -> None:
+async def test_timeouts_start_with_each_exchange(serve: Serve, make: MakeFetcher) -> None:
     async def slow(head: bytes, reader: Reader, writer: Writer) -> None:
         await asyncio.sleep(0.5)
         writer.write(response(b"late"))
@@ -158,7 +158,7 @@ async def test_a_fetch_that_is_cancelled_as_its_response_comes(serve: Serve, mak
         assert (await fetcher.fetch(Request.to(server.url))).body == b"ok"
 
 
-async def test_closing_breaks_off_what_is_under_way(serve: Serve, make: MakeFetcher) -> None:
+async def test_close_aborts_running_fetches(serve: Serve, make: MakeFetcher) -> None:
     server = await serve(reply(b"", then="stall"))
     fetcher = make()
     task = asyncio.create_task(fetcher.fetch(Request.to(server.url)))
@@ -187,9 +187,7 @@ async def test_closing_while_a_host_does_not_accept(deaf: int, make: MakeFetcher
         await asyncio.wait_for(task, 10)
 
 
-async def test_no_more_than_so_many_connections_are_kept(
-    serve: Serve, make: MakeFetcher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_idle_connections_are_bounded(serve: Serve, make: MakeFetcher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "_MAX_IDLE", 3)
     servers = [await serve(reply(response(b"ok"))) for _ in range(6)]
     fetcher = make()
@@ -239,7 +237,7 @@ async def test_names_that_do_not_resolve(make: MakeFetcher) -> None:
             await make().fetch(Request(url=f"http://{name}/"))
 
 
-async def test_a_name_server_that_is_away(make: MakeFetcher, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_temporary_dns_failure(make: MakeFetcher, monkeypatch: pytest.MonkeyPatch) -> None:
     async def away(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
@@ -269,9 +267,7 @@ async def test_names_that_take_long_do_not_hold_up_others(make: MakeFetcher, mon
         assert isinstance(failure, UnknownHost)
 
 
-async def test_a_name_of_which_an_address_is_dead(
-    serve: Serve, make: MakeFetcher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_name_with_a_dead_address(serve: Serve, make: MakeFetcher, monkeypatch: pytest.MonkeyPatch) -> None:
     async def addresses(name: str) -> list[str]:
         return ["127.0.0.2", "127.0.0.1"]
 
@@ -281,7 +277,7 @@ async def test_a_name_of_which_an_address_is_dead(
     assert (await make(verify=False).fetch(Request.to(url))).body == b"ok"
 
 
-async def test_a_name_that_only_one_standard_allows(make: MakeFetcher) -> None:
+async def test_name_valid_in_one_standard_only(make: MakeFetcher) -> None:
     fetcher = make()
     with pytest.raises(UnknownHost):
         await fetcher.fetch(Request.to("http://xn--a.example.invalid/"))
@@ -332,7 +328,7 @@ async def test_an_address_in_brackets(make: MakeFetcher) -> None:
         assert (await make().fetch(Request.to(f"http://[::1]:{port}/"))).body == b"six"
 
 
-async def test_a_host_that_speaks_first(make: MakeFetcher) -> None:
+async def test_data_before_the_first_request(make: MakeFetcher) -> None:
     async def greet(reader: Reader, writer: Writer) -> None:
         writer.write(b"SSH-2.0-OpenSSH_9.2\r\n")
         await reader.read()
@@ -344,7 +340,7 @@ async def test_a_host_that_speaks_first(make: MakeFetcher) -> None:
             await make().fetch(Request.to(f"http://127.0.0.1:{port}/"))
 
 
-async def test_an_answer_before_the_question_is_none(make: MakeFetcher, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_response_before_request_is_invalid(make: MakeFetcher, monkeypatch: pytest.MonkeyPatch) -> None:
     async def eager(reader: Reader, writer: Writer) -> None:
         writer.write(response(b"a trick"))
         await reader.read()
@@ -376,7 +372,7 @@ async def test_closed_connections_leave_nothing_behind(serve: Serve, make: MakeF
     assert not pool(fetcher)._idle
 
 
-async def test_a_host_that_hangs_up_at_once(make: MakeFetcher) -> None:
+async def test_host_that_closes_at_once(make: MakeFetcher) -> None:
     async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
         fetcher = make()
         for _ in range(20):

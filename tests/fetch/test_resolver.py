@@ -77,26 +77,26 @@ def server(monkeypatch: pytest.MonkeyPatch) -> NameServer:
     ],
 )
 @pytest.mark.parametrize("port", ["", ":8080"])
-async def test_a_name_that_leads_to_a_private_address(server: NameServer, name: str, address: str, port: str) -> None:
+async def test_name_with_private_address(server: NameServer, name: str, address: str, port: str) -> None:
     refused = await private(MemoryMemo()).refuse(name + port)
     assert refused == f"{name} resolves to the private address {address}"
     assert server.asked == [name]
 
 
 @pytest.mark.parametrize("name", ["public.example", "nobody.example", "unspeakable.example"])
-async def test_a_name_that_leads_elsewhere_or_nowhere(server: NameServer, name: str) -> None:
+async def test_public_and_unknown_names(server: NameServer, name: str) -> None:
     """What does not resolve is the fetcher's to report."""
     assert await private(MemoryMemo()).refuse(name) is None
     assert server.asked == [name]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "10.0.0.1:8080", "[::1]", "[::1]:8080"])
-async def test_addresses_are_the_business_of_the_scope(server: NameServer, host: str) -> None:
+async def test_ip_addresses_are_left_to_the_scope(server: NameServer, host: str) -> None:
     assert await private(MemoryMemo()).refuse(host) is None
     assert server.asked == []
 
 
-async def test_where_the_crawl_started_it_may_go_by_that_port_alone(server: NameServer) -> None:
+async def test_private_start_host_includes_its_port(server: NameServer) -> None:
     private_names = private(MemoryMemo(), "router.example:8080")
     assert await private_names.refuse("router.example:8080") is None
     assert server.asked == []
@@ -104,7 +104,7 @@ async def test_where_the_crawl_started_it_may_go_by_that_port_alone(server: Name
 
 
 @pytest.mark.parametrize("name", ["router.example", "public.example", "nobody.example"])
-async def test_an_answer_is_kept_for_five_minutes(server: NameServer, name: str) -> None:
+async def test_lookup_is_cached_for_five_minutes(server: NameServer, name: str) -> None:
     clock = FakeClock()
     private_names = GuardedResolver(frozenset(), MemoryMemo(), clock)
     first = await private_names.refuse(name)
@@ -117,7 +117,7 @@ async def test_an_answer_is_kept_for_five_minutes(server: NameServer, name: str)
     assert server.asked == [name, name]
 
 
-async def test_so_many_answers_are_kept_and_no_more(server: NameServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cached_lookups_are_bounded(server: NameServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolver, "_MAX_CACHED", 2)
     private_names = private(MemoryMemo())
     for name in ("public.example", "router.example", "cloud.example", "public.example", "cloud.example"):
@@ -137,13 +137,13 @@ async def test_a_start_url_opens_its_host_to_all_workers(server: NameServer) -> 
     assert await other.refuse("router.example:8080") is not None
 
 
-async def test_only_private_hosts_cost_a_note(server: NameServer) -> None:
+async def test_only_private_hosts_are_stored_in_the_memo(server: NameServer) -> None:
     memo = MemoryMemo()
     assert await private(memo).refuse("public.example", start=True) is None
     assert memo.kept == {}
 
 
-async def test_the_connection_gets_the_addresses_that_were_judged(server: NameServer) -> None:
+async def test_resolve_returns_the_checked_addresses(server: NameServer) -> None:
     """One lookup for both: an answer that changes in between (DNS rebinding) is not seen."""
     private_names = private(MemoryMemo())
     assert await private_names.refuse("public.example:8080") is None
@@ -152,7 +152,7 @@ async def test_the_connection_gets_the_addresses_that_were_judged(server: NameSe
     assert server.asked == ["public.example"]
 
 
-async def test_a_host_that_nobody_judged_before_is_judged_by_the_connection(server: NameServer) -> None:
+async def test_unchecked_host_is_checked_by_resolve(server: NameServer) -> None:
     """Its verdict was forgotten meanwhile, or a middleware changed the URL."""
     private_names = private(MemoryMemo())
     assert await private_names.resolve("public.example", "public.example") == [PUBLIC, OTHER_PUBLIC]
@@ -161,7 +161,7 @@ async def test_a_host_that_nobody_judged_before_is_judged_by_the_connection(serv
             await private_names.resolve(name, name)
 
 
-async def test_a_verdict_that_ends_while_the_fetch_waits(server: NameServer) -> None:
+async def test_lookup_that_expires_during_a_fetch(server: NameServer) -> None:
     clock = FakeClock()
     private_names = GuardedResolver(frozenset(), MemoryMemo(), clock)
     assert await private_names.refuse("public.example") is None
@@ -171,7 +171,7 @@ async def test_a_verdict_that_ends_while_the_fetch_waits(server: NameServer) -> 
         await private_names.resolve("public.example", "public.example")
 
 
-async def test_a_private_host_where_the_crawl_started_can_be_connected_to(server: NameServer) -> None:
+async def test_private_start_host_is_resolved(server: NameServer) -> None:
     memo = MemoryMemo()
     one, other = private(memo), private(memo, "cloud.example")
     assert await one.refuse("router.example", start=True) is None
@@ -182,7 +182,7 @@ async def test_a_private_host_where_the_crawl_started_can_be_connected_to(server
 
 
 @pytest.mark.parametrize("name", ["nobody.example", "unspeakable.example"])
-async def test_a_name_that_does_not_resolve_is_looked_up_once_for_each_try(server: NameServer, name: str) -> None:
+async def test_failed_lookup_is_repeated_per_try(server: NameServer, name: str) -> None:
     private_names = private(MemoryMemo())
     for tries in (1, 2):
         assert await private_names.refuse(name) is None
@@ -195,6 +195,6 @@ async def test_a_name_that_does_not_resolve_is_looked_up_once_for_each_try(serve
     assert await private_names.resolve(name, name) == [PUBLIC]
 
 
-async def test_an_address_is_connected_to_as_it_is(server: NameServer) -> None:
+async def test_ip_address_is_not_looked_up(server: NameServer) -> None:
     server.found["::1"] = ["::1"]
     assert await private(MemoryMemo()).resolve("[::1]:8080", "::1") == ["::1"]

@@ -43,11 +43,11 @@ async def asking(*wanted: str) -> list[asyncio.Task[list[str]]]:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "2001:db8::1"])
-async def test_an_address_has_itself(address: str) -> None:
+async def test_ip_address_resolves_to_itself(address: str) -> None:
     assert await look_up_addresses(address) == [address]
 
 
-async def test_who_asks_meanwhile_gets_the_same_answer(names: Names) -> None:
+async def test_concurrent_lookups_share_the_result(names: Names) -> None:
     tasks = await asking("a.example", "a.example", "b.example")
     names.answers.set()
     assert await asyncio.gather(*tasks) == [["192.0.2.1", "192.0.2.2"]] * 3
@@ -56,7 +56,7 @@ async def test_who_asks_meanwhile_gets_the_same_answer(names: Names) -> None:
     assert sorted(names.asked) == ["a.example", "a.example", "b.example"]
 
 
-async def test_who_stops_waiting_leaves_the_others_alone(names: Names) -> None:
+async def test_cancelled_lookup_does_not_affect_others(names: Names) -> None:
     first, second = await asking("a.example", "a.example")
     first.cancel()
     await asyncio.wait([first])
@@ -65,7 +65,7 @@ async def test_who_stops_waiting_leaves_the_others_alone(names: Names) -> None:
     assert names.asked == ["a.example"]
 
 
-async def test_a_name_that_there_is_not(names: Names) -> None:
+async def test_failed_lookups_are_not_cached(names: Names) -> None:
     names.answers.set()
     for _ in range(2):
         with pytest.raises(socket.gaierror, match="not known"):
@@ -73,7 +73,7 @@ async def test_a_name_that_there_is_not(names: Names) -> None:
     assert names.asked == ["no.example"] * 2
 
 
-async def test_no_more_than_so_many_at_once(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lookups_at_once_are_bounded(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resolver, "_MAX_LOOKUPS", 3)
     tasks = await asking(*(f"{name}.example" for name in "abc"))
     with pytest.raises(socket.gaierror) as caught:
@@ -84,7 +84,7 @@ async def test_no_more_than_so_many_at_once(names: Names, monkeypatch: pytest.Mo
     assert await look_up_addresses("d.example")
 
 
-def test_a_process_does_not_wait_for_names_at_its_end() -> None:
+def test_exit_does_not_wait_for_lookups() -> None:
     code = """
 import asyncio, socket, time
 from uttu.fetch.resolver import look_up_addresses

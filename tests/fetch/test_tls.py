@@ -32,9 +32,7 @@ async def test_a_trusted_authority(serve: Serve, make: MakeFetcher, authority: A
     assert (await make(ca_file=bundle).fetch(Request.to(server.url))).body == b"safe"
 
 
-async def test_an_unknown_authority_is_refused_and_the_message_helps(
-    serve: Serve, make: MakeFetcher, authority: Authority
-) -> None:
+async def test_unknown_authority_is_refused_with_a_hint(serve: Serve, make: MakeFetcher, authority: Authority) -> None:
     server = await serve(reply(response(b"safe")), authority.server())
     with pytest.raises(TLSError, match=rf"{server.host} is not valid: UnknownIssuer.*ca_file.*verify=false"):
         await make().fetch(Request.to(server.url))
@@ -44,7 +42,7 @@ async def test_an_unknown_authority_is_refused_and_the_message_helps(
 @pytest.mark.parametrize(
     ("host", "days", "why"), [("127.0.0.1", -1, "expired"), ("other.example", 30, "not valid for")]
 )
-async def test_a_certificate_that_does_not_hold(
+async def test_invalid_certificate(
     host: str, days: int, why: str, serve: Serve, make: MakeFetcher, authority: Authority
 ) -> None:
     server = await serve(reply(response(b"safe")), authority.server(host, days=days))
@@ -53,7 +51,7 @@ async def test_a_certificate_that_does_not_hold(
     assert (await make(verify=False).fetch(Request.to(server.url))).body == b"safe"
 
 
-async def test_https_to_a_server_of_plain_http(make: MakeFetcher) -> None:
+async def test_https_request_to_http_server(make: MakeFetcher) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -67,13 +65,13 @@ async def test_https_to_a_server_of_plain_http(make: MakeFetcher) -> None:
             await make().fetch(Request.to(f"https://127.0.0.1:{port}/"))
 
 
-async def test_http_to_a_server_of_https(serve: Serve, make: MakeFetcher, authority: Authority) -> None:
+async def test_http_request_to_https_server(serve: Serve, make: MakeFetcher, authority: Authority) -> None:
     server = await serve(reply(response(b"safe")), authority.server())
     with pytest.raises(NetworkError, match=server.host):
         await make().fetch(Request.to(server.url.replace("https", "http")))
 
 
-def test_a_ca_file_that_can_not_be_used(tmp_path: Path) -> None:
+def test_invalid_ca_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"Cannot read ca_file=.*none\.pem: No such file"):
         HttpFetcher(user_agent="x", ca_file=tmp_path / "none.pem")
     file = tmp_path / "ca.pem"

@@ -62,7 +62,7 @@ def _head(connection: ssl.SSLSocket) -> None:
 UNTIL_CLOSED = b"HTTP/1.1 200 OK\r\n\r\nwarp and uttu"
 
 
-async def test_an_end_with_a_goodbye(host: Host, make: MakeFetcher) -> None:
+async def test_tls_end_with_close_notify(host: Host, make: MakeFetcher) -> None:
     def talk(connection: ssl.SSLSocket) -> None:
         connection.sendall(UNTIL_CLOSED)
         connection.unwrap()
@@ -70,7 +70,7 @@ async def test_an_end_with_a_goodbye(host: Host, make: MakeFetcher) -> None:
     assert (await make().fetch(Request.to(host(talk)))).body == b"warp and uttu"
 
 
-async def test_an_end_without_a_goodbye(host: Host, make: MakeFetcher) -> None:
+async def test_tls_end_without_close_notify(host: Host, make: MakeFetcher) -> None:
     """Many servers just close. Browsers take what came as the body."""
 
     def talk(connection: ssl.SSLSocket) -> None:
@@ -80,7 +80,7 @@ async def test_an_end_without_a_goodbye(host: Host, make: MakeFetcher) -> None:
     assert (await make().fetch(Request.to(host(talk)))).body == b"warp and uttu"
 
 
-async def test_a_body_that_is_cut_without_a_goodbye(host: Host, make: MakeFetcher) -> None:
+async def test_body_cut_without_close_notify(host: Host, make: MakeFetcher) -> None:
     def talk(connection: ssl.SSLSocket) -> None:
         connection.sendall(response(b"warp", length=100))
         connection.shutdown(socket.SHUT_RDWR)
@@ -90,7 +90,7 @@ async def test_a_body_that_is_cut_without_a_goodbye(host: Host, make: MakeFetche
 
 
 @pytest.mark.parametrize("http2", [True, False])
-async def test_an_answer_and_a_goodbye_in_one_piece(http2: bool, host: Host, make: MakeFetcher) -> None:
+async def test_response_and_close_notify_in_one_read(http2: bool, host: Host, make: MakeFetcher) -> None:
     """Both sides close at the same moment."""
 
     def talk(connection: ssl.SSLSocket) -> None:
@@ -106,7 +106,7 @@ async def test_an_answer_and_a_goodbye_in_one_piece(http2: bool, host: Host, mak
         assert (await asyncio.wait_for(fetcher.fetch(Request.to(url)), 10)).body == b"ok"
 
 
-async def test_garbage_after_the_goodbye(host: Host, make: MakeFetcher) -> None:
+async def test_garbage_after_close_notify(host: Host, make: MakeFetcher) -> None:
     def talk(connection: ssl.SSLSocket) -> None:
         connection.sendall(UNTIL_CLOSED)
         with suppress(ssl.SSLError):
@@ -131,12 +131,12 @@ async def test_garbage_instead_of_a_record(host: Host, make: MakeFetcher) -> Non
         await asyncio.wait_for(make().fetch(Request.to(host(talk))), 10)
 
 
-async def test_a_host_that_says_goodbye_at_once(host: Host, make: MakeFetcher) -> None:
+async def test_tls_close_notify_at_once(host: Host, make: MakeFetcher) -> None:
     with pytest.raises(NetworkError, match="broke before the response"):
         await make().fetch(Request.to(host(lambda connection: None)))
 
 
-async def test_a_host_that_does_not_close_after_its_goodbye(host: Host, make: MakeFetcher) -> None:
+async def test_tls_close_notify_without_close(host: Host, make: MakeFetcher) -> None:
     over = threading.Event()
 
     def talk(connection: ssl.SSLSocket) -> None:
@@ -188,9 +188,7 @@ async def test_only_an_old_version(serve: Serve, make: MakeFetcher, authority: A
     assert (await fetcher.fetch(Request.to(server.url))).body == b"ok"
 
 
-async def test_a_certificate_beyond_all_bounds(
-    serve: Serve, make: MakeFetcher, authority: Authority, tmp_path: Path
-) -> None:
+async def test_huge_certificate(serve: Serve, make: MakeFetcher, authority: Authority, tmp_path: Path) -> None:
     """A chain of a thousand certificates, half a megabyte: OpenSSL stops at 100 KB."""
     context = authority.server("huge.example")
     own = next(authority.file.parent.glob("huge.example*.pem")).read_bytes()
@@ -204,7 +202,7 @@ async def test_a_certificate_beyond_all_bounds(
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_a_session_is_taken_up_again(
+async def test_tls_session_is_resumed(
     version: ssl.TLSVersion, serve: Serve, make: MakeFetcher, authority: Authority
 ) -> None:
     context = authority.server()

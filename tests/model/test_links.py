@@ -12,7 +12,7 @@ LINKS = Links(
 )
 
 
-def test_it_is_a_sequence_of_requests() -> None:
+def test_links_are_a_sequence_of_requests() -> None:
     made = [Request(url=url, depth=2, handler="product") for url in URLS]
     assert list(LINKS) == made
     assert made == LINKS
@@ -25,7 +25,7 @@ def test_it_is_a_sequence_of_requests() -> None:
         LINKS[3]
 
 
-def test_other_things_are_not_equal() -> None:
+def test_links_are_unequal_to_other_types() -> None:
     assert made_of(URLS[:2]) != LINKS
     assert LINKS != URLS
     assert LINKS != 3
@@ -36,6 +36,6 @@ def made_of(urls: list[str]) -> list[Request]:
 
 
 @pytest.mark.parametrize("field", [{"method": "POST"}, {"body": b"x"}, {"salt": "1"}])
-def test_what_a_request_is_known_by(field: dict[str, str | bytes]) -> None:
+def test_links_with_other_identity_are_not_plain(field: dict[str, str | bytes]) -> None:
     assert LINKS.is_plain
     assert not Links(URLS, JOIN, {"depth": 1, **field}).is_plain

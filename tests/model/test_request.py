@@ -38,7 +38,7 @@ def test_records_hold_everything(request_: Request) -> None:
     assert Request.from_record(request_.record()) == request_
 
 
-def test_a_request_to_nowhere() -> None:
+def test_invalid_request_url() -> None:
     with pytest.raises(ValueError, match="not an absolute"):
         Request.to("not a url")
 
@@ -57,13 +57,13 @@ def test_counts() -> None:
 
 
 @pytest.mark.parametrize("make", [Request, Request.to, lambda url: Request(url=url)])
-def test_a_url_becomes_canonical_however_a_request_is_made(make: Callable[[str], Request]) -> None:
+def test_request_urls_become_canonical(make: Callable[[str], Request]) -> None:
     assert make("HTTP://Shop.example:80/a/../b#top").url == "http://shop.example/b"
     with pytest.raises(ValueError, match="not an absolute"):
         make("/b")
 
 
-def test_only_the_url_is_given_by_position() -> None:
+def test_only_the_url_is_positional() -> None:
     assert Request("https://a.example/", depth=2) == Request(url="https://a.example/", depth=2)
     with pytest.raises(TypeError):
         Request("https://a.example/", "handler")  # type: ignore[call-arg]
@@ -81,7 +81,7 @@ def test_a_copy_with_other_values() -> None:
         request.replace(nosuch=1)
 
 
-def test_a_copy_of_any_kind_is_the_same() -> None:
+def test_copied_requests_are_equal() -> None:
     request = Request("https://a.example/", depth=2)
     assert pickle.loads(pickle.dumps(request)) == copy.deepcopy(request) == Request.from_record(request.record())
 

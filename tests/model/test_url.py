@@ -70,7 +70,7 @@ def test_join_is_the_standards(base: str, link: str) -> None:
 
 
 @given(st.sampled_from(BASES), links)
-def test_what_is_joined_is_canonical(base: str, link: str) -> None:
+def test_joined_links_are_canonical(base: str, link: str) -> None:
     joined = Joiner(canonical(base))(link)
     assert joined is None or canonical(joined) == joined
 
@@ -133,7 +133,7 @@ def test_a_fingerprint_is_a_signed_64_bit_number(url: str, body: bytes, salt: st
     assert -(2**63) <= fingerprint(url) < 2**63
 
 
-def test_a_joiner_takes_the_folder_of_its_base() -> None:
+def test_joiner_uses_folder_of_base() -> None:
     joiner = Joiner("http://example.org/a/b.html?x=1/2")
     assert joiner("c.html") == "http://example.org/a/c.html"
     assert joiner("#top") == "http://example.org/a/b.html?x=1/2"

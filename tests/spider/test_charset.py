@@ -116,7 +116,7 @@ def test_decode(body: bytes, content_type: str | None, expected: tuple[str, str]
         ("<?xml version='1.0'?><p>".encode("utf-16-be"), "utf-16be"),
     ],
 )
-def test_what_html_says_of_itself(head: bytes, encoding: str) -> None:
+def test_encoding_declared_in_html(head: bytes, encoding: str) -> None:
     assert decode(head, HTML)[1] == encoding
     assert decode(head, None)[1] == encoding
     assert is_utf8(head, HTML) == (encoding == "utf-8")
@@ -150,7 +150,7 @@ def test_a_late_meta_counts_as_in_browsers(before: bytes, late: bytes, encoding:
     assert decode(b"<meta charset=utf-8>" + body, HTML)[1] == "utf-8"
 
 
-def test_a_meta_is_looked_for_up_to_a_bound() -> None:
+def test_meta_search_is_bounded() -> None:
     body = b" " * LATE_META_BYTES + b"<meta charset=koi8-r>"
     assert decode(body, HTML)[1] == "utf-8"
     assert decode(body[100:], HTML)[1] == "koi8-r"
@@ -167,7 +167,7 @@ def test_looking_for_a_meta_takes_linear_time(unit: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/xml", "application/xml", "application/rss+xml; x=y", "APPLICATION/ATOM+XML"])
-def test_what_xml_says_of_itself(kind: str) -> None:
+def test_encoding_declared_in_xml(kind: str) -> None:
     body = b'<?xml version="1.0" encoding="windows-1251"?><a>\xcf</a>'
     assert decode(body, kind) == ('<?xml version="1.0" encoding="windows-1251"?><a>П</a>', "windows-1251")
     assert decode(b"<a>\xc3\xa9<meta charset=koi8-r></a>", kind)[1] == "utf-8"

@@ -87,7 +87,7 @@ def test_large_bodies_take_no_longer(body: bytes) -> None:
     assert time.thread_time() - begin < 0.5
 
 
-def test_what_is_declared_is_not_guessed() -> None:
+def test_declared_encoding_is_not_guessed() -> None:
     body = RUSSIAN.encode("cp1251")
     assert page_of(body, content_type="text/html; charset=koi8-r").encoding == "koi8-r"
     assert page_of(b"<meta charset=iso-8859-1>" + body, content_type="text/html").encoding == "windows-1252"

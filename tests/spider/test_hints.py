@@ -67,7 +67,7 @@ def test_a_forgotten_yield(handler: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("handler", [early, giving, giving_later, returning, nothing, calling])
-def test_handlers_that_give_something_are_left_alone(handler: Callable[..., Any]) -> None:
+def test_no_warning_for_handlers_that_yield(handler: Callable[..., Any]) -> None:
     spider = Spider("s", sitemap="https://example.org/sitemap.xml")
     spider.page(handler)
     assert find_warnings(spider) == []
@@ -163,7 +163,7 @@ def test_functions_of_a_spider() -> None:
     spider.page(lambda page, more=1: None)
 
 
-def test_empty_brackets_are_taken() -> None:
+def test_decorators_with_empty_brackets() -> None:
     spider = Spider("s")
 
     @spider.page()
@@ -212,7 +212,7 @@ def test_other_things_in_brackets(wrong: Callable[[Any], Any], said: str) -> Non
     ("given", "hint"),
     [("quotes", "quotes.py"), ("qoutes.py", "quotes.py"), ("news", "spiders/news.py"), ("spiders", "is a folder")],
 )
-def test_a_file_that_is_not_there(tmp_path: Path, given: str, hint: str) -> None:
+def test_missing_spider_file(tmp_path: Path, given: str, hint: str) -> None:
     (tmp_path / "quotes.py").touch()
     (tmp_path / "spiders").mkdir()
     (tmp_path / "spiders" / "news.py").touch()
@@ -220,7 +220,7 @@ def test_a_file_that_is_not_there(tmp_path: Path, given: str, hint: str) -> None
         load_spider(tmp_path / given)
 
 
-def test_a_class_is_no_spider(tmp_path: Path) -> None:
+def test_class_instead_of_spider(tmp_path: Path) -> None:
     file = tmp_path / "quotes.py"
     file.write_text("from uttu import Spider\nclass Quotes(Spider):\n    name = 'quotes'\n")
     with pytest.raises(SpiderError, match=r"has the class Quotes, but no spider\. A spider is an object"):
@@ -239,7 +239,7 @@ async def test_a_body_of_text_is_sent_as_utf8(body: Any) -> None:
     assert request.body == "text ✓".encode()
 
 
-async def test_a_body_of_something_else_says_what_to_write() -> None:
+async def test_body_of_wrong_type_is_an_error() -> None:
     spider = Spider("s")
     spider.start(lambda: [Request.to("https://example.org/", body={"a": 1})])
     with pytest.raises(StartError, match=r"json\.dumps"):
@@ -312,12 +312,12 @@ class ScrapyRequest:
         ("https://example.org/", r"page\.follow\(url=…\)"),
     ],
 )
-async def test_what_is_neither_a_request_nor_an_item(value: Any, hint: str) -> None:
+async def test_results_that_are_neither_request_nor_item(value: Any, hint: str) -> None:
     with pytest.raises(TypeError, match=hint):
         await collect([value])
 
 
-def test_other_errors_are_as_they_were() -> None:
+def test_other_errors_get_no_hint() -> None:
     assert format_line(TypeError("Unexpected keyword argument 'x'")) == "TypeError: Unexpected keyword argument 'x'"
     assert format_line(AttributeError("'dict' object has no attribute 'find'", name="find", obj={})) == (
         "AttributeError: 'dict' object has no attribute 'find'"

@@ -245,7 +245,7 @@ def test_ordinary_pages_are_parsed_as_they_are(tags: int) -> None:
     assert not html_rewriter.TagSurvey(body, rewrite=False).exceeds
 
 
-def test_what_is_rewritten_keeps_its_text() -> None:
+def test_rewritten_page_keeps_its_text() -> None:
     body = ordinary_page(2_000).encode()
     rewritten = b"".join(html_rewriter.TagSurvey(body, rewrite=True).pieces)
     plain = LexborHTMLParser(body)
@@ -289,7 +289,7 @@ def test_large_pages_have_their_tables_templates_and_base(written: Callable[[str
     assert page_of(f"{many}{base}href='/x/'>").urljoin("y") == "http://example.org/x/y"
 
 
-def test_the_source_of_a_large_page_tells_what_its_tree_has_not() -> None:
+def test_absent_elements_of_a_large_page() -> None:
     for source, absent in {
         "": html.SOUGHT,
         "<TaBle>": {"base", "template"},

@@ -95,7 +95,7 @@ def test_records_within_records_are_the_same_json(node: Node) -> None:
     assert encode(made(node)) == msgspec.json.encode(plain)
 
 
-def test_attrs_objects_in_records_that_have_a_form_of_their_own() -> None:
+def test_attrs_objects_in_other_records() -> None:
     @attrs.define
     class Price:
         value: int
@@ -119,7 +119,7 @@ def test_attrs_objects_in_records_that_have_a_form_of_their_own() -> None:
     assert encode(Counted([price, price])) == b'{"prices":[%b,%b],"count":2}' % (expected, expected)
 
 
-def test_an_attrs_field_that_was_never_set_is_left_out() -> None:
+def test_unset_attrs_field_is_omitted() -> None:
     @attrs.define
     class Late:
         b: int

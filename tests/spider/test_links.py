@@ -105,7 +105,7 @@ def test_a_selector_that_finds_no_link_ends_a_pagination(target: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["next", "foo", "page-2", "my-other-element", "foo.bar", "page2", "Next", "_x"])
-def test_what_could_be_both_is_an_error(target: str) -> None:
+def test_ambiguous_targets_are_errors(target: str) -> None:
     page = page_of(PAGE, SITE)
     with pytest.raises(ValueError, match=r"could be a URL.*page\.follow\(url=.*page\.css\("):
         page.follow(target)
@@ -149,7 +149,7 @@ def test_broken_selectors_are_errors(target: str) -> None:
 @pytest.mark.parametrize(
     "target", ["mailto:a@example.org", "javascript:void(0)", "ftp://example.org/", "http://[", "tel:1"]
 )
-def test_urls_that_lead_to_no_web_page_are_errors(target: str) -> None:
+def test_urls_without_web_page_are_errors(target: str) -> None:
     page = page_of(PAGE, SITE)
     with pytest.raises(ValueError, match="it is not a link to a web page"):
         page.follow(target)
@@ -198,7 +198,7 @@ def test_each_element_gives_its_own_link() -> None:
     assert page.follow_all(page.xpath("//form")) == []
 
 
-def test_words_of_other_crawlers() -> None:
+def test_hints_for_names_of_other_crawlers() -> None:
     page = page_of(PAGE, SITE)
 
     def product(page: object) -> None: ...

@@ -64,7 +64,7 @@ def found(page: Page, outer: str, inner: str) -> list[object]:
 
 @given(pages, queries, queries)
 @settings(max_examples=400, deadline=None)
-def test_the_same_is_found(source: str, outer: str, inner: str) -> None:
+def test_matches_equal_those_of_lexbor(source: str, outer: str, inner: str) -> None:
     expected = found(page_of(source), outer, inner)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(matching, "_MAX_VISITS", 0)

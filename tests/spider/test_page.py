@@ -55,7 +55,7 @@ def test_links_by_rules() -> None:
     assert page.links("img", allow=r"\.png") == ["http://www.example.org/i.png"]
 
 
-def test_a_page_is_what_is_written() -> None:
+def test_selectedcontent_stays_empty() -> None:
     """Browsers copy the chosen option into such an element; its text would be found twice."""
     page = page_of("<select><button><selectedcontent></selectedcontent></button><option>blue</option></select>")
     assert page.css("select ::text").getall() == ["blue"]
@@ -87,7 +87,7 @@ def test_a_page_is_what_is_written() -> None:
         ("<textarea><base href=/c/></textarea>", "/dir/"),
     ],
 )
-def test_the_first_base_element_with_a_link_counts_wherever_it_is(html: str, folder: str) -> None:
+def test_first_base_with_href_counts(html: str, folder: str) -> None:
     page = page_of(html + "<a href=x>x</a>", "http://example.org/dir/page")
     assert page.links() == [f"http://example.org{folder}x"]
 
@@ -144,7 +144,7 @@ def test_follow_to_a_handler_with_fields() -> None:
     assert {request.handler for request in page.follow_all("a", to="product")} == {"product"}
 
 
-def test_fields_that_requests_do_not_have_are_refused_at_once() -> None:
+def test_unknown_request_fields_are_refused() -> None:
     page = page_of(LINKS, "http://example.org/")
     with pytest.raises(TypeError, match="colour"):
         page.follow_all("a", colour="red")
@@ -166,7 +166,7 @@ def test_json() -> None:
         page_of("<html>").json()
 
 
-def test_a_page_that_is_no_json_does_not_wait_for_the_garbage_collector() -> None:
+def test_json_error_leaves_no_reference_cycle() -> None:
     page = page_of("<html>", content_type="application/json")
     alive = weakref.ref(page)
     gc.disable()
@@ -200,7 +200,7 @@ def test_json_that_is_not_plain_utf_8(body: bytes, charset: str) -> None:
     assert page_of(body, content_type=f"application/json{charset}").json() == {"a": "é"}
 
 
-def test_what_is_no_json_in_any_charset() -> None:
+def test_invalid_json_in_any_charset() -> None:
     for body in (b"", b"\xef\xbb\xbf", b"\xff\xfe{\0", b'{"a": \xff}'):
         with pytest.raises(ValueError, match="is not JSON"):
             page_of(body, content_type="application/json").json()
@@ -223,7 +223,7 @@ def test_json_numbers_of_any_size(text: str) -> None:
     assert page_of(text.encode("utf-16"), content_type="application/json").json() == json.loads(text)
 
 
-def test_json_that_only_looks_like_it() -> None:
+def test_json_lookalikes() -> None:
     for body in ("[1e400", "NaN", "[1e400, Infinity]", "{1e400: 1}", "[" * 100_000 + "1e400", "1" * 100_000):
         with pytest.raises(ValueError, match="is not JSON"):
             page_of(body, content_type="application/json").json()
@@ -235,7 +235,7 @@ def test_charsets_reach_the_selectors() -> None:
     assert page.encoding.lower().replace("-", "").replace("_", "") in ("windows1250", "cp1250")
 
 
-def test_what_a_page_knows() -> None:
+def test_page_properties() -> None:
     page = page_of("x", "http://example.org/", status=203, headers={"X-Y": "z"}, meta={"k": "v"}, depth=4)
     assert (page.status, page.headers["x-y"], page.meta, page.depth, page.text) == (203, "z", {"k": "v"}, 4, "x")
     assert repr(page) == "<Page 203 http://example.org/>"

@@ -210,7 +210,7 @@ def test_variables() -> None:
         page.xpath("//li[@class=$name]")
 
 
-def test_namespaces_are_no_matter_in_html() -> None:
+def test_html_ignores_namespaces() -> None:
     page = page_of("<svg viewBox='1'><path d=x></path><a xlink:href='/s'>t</a></svg>")
     assert page.xpath("//svg/path/@d").get() == "x"
     assert page.xpath("//svg:path", namespaces={"svg": "http://www.w3.org/2000/svg"}).getall() == []
@@ -255,7 +255,7 @@ def test_html_is_written_as_browsers_do() -> None:
     assert page.css("p::text").get() == "x\xa0y"
 
 
-def test_a_selection_of_one_is_true() -> None:
+def test_selection_of_empty_string_is_true() -> None:
     assert page_of("<a title=''>x</a>").css("a::attr(title)")[0]
 
 
@@ -281,7 +281,7 @@ def test_rows_of_tables() -> None:
         assert page.css("table tr td::text").getall() == ["1", "2", "3", "4", "5"]
 
 
-def test_tables_are_the_same_whatever_was_asked_before() -> None:
+def test_tables_do_not_depend_on_earlier_queries() -> None:
     source = "<table><col><tr><td>1</td></tr></table>"
     expected = "<table><col><tr><td>1</td></tr></table>"
     table = page_of(source).css("table")
@@ -374,7 +374,7 @@ def test_more_than_parsel() -> None:
     assert len(page.css("[type=CHECKBOX]")) == 1
 
 
-def test_a_comment_is_no_start() -> None:
+def test_xpath_from_a_comment() -> None:
     with pytest.raises(ValueError, match="_Comment"):
         page_of("<!--x-->").xpath("//comment()").xpath("..")
 

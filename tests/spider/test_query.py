@@ -73,7 +73,7 @@ def test_css_finds_what_xpath_finds(source: str, outer: str, inner: str) -> None
     assert "uttu" not in page.css("html").getall()[0]
 
 
-def test_what_a_query_takes() -> None:
+def test_query_takes() -> None:
     assert parse("a") == (Query("a", is_tag=True, ignores_tables=True),)
     assert parse("a[title='x, y']::text") == (Query("a[title='x, y']", "text"),)
     assert parse("a::attr( href )") == (Query("a", "attribute", "href", is_tag=True, ignores_tables=True),)

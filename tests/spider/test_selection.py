@@ -27,7 +27,7 @@ def test_text_attributes_and_html() -> None:
     assert page.css("a::attr(data-x)").get() == ""
 
 
-def test_text_is_of_the_element_itself_unless_a_space_says_below() -> None:
+def test_text_of_element_or_of_all_below() -> None:
     page = page_of(HTML)
     assert page.css("#a h2::text").getall() == ["One ", " tail"]
     assert page.css("#a h2 ::text").getall() == ["One ", "bold", " tail"]
@@ -92,7 +92,7 @@ def test_css_and_xpath_nest_in_one_another() -> None:
     assert page.xpath("//div").css("a::attr(href)").getall() == ["/1", "/2"]
 
 
-def test_what_is_wrong_with_a_query_is_said() -> None:
+def test_invalid_query_messages() -> None:
     with pytest.raises(ValueError, match="only ::text and ::attr"):
         page_of(HTML).css("a::before")
     with pytest.raises(ValueError, match="XPath '//a\\['"):
@@ -123,7 +123,7 @@ def test_an_empty_page() -> None:
         "<frameset><frame src=1></frameset>",
     ],
 )
-def test_elements_by_their_name_are_those_that_the_selector_finds(html: str) -> None:
+def test_tag_lookup_equals_selector(html: str) -> None:
     page = page_of(html)
     for name in ("a", "A", "title", "html", "body", "td", "frame", "svg", "h2", "nothing"):
         assert page.css(name).getall() == page.css(f":is({name})").getall()
@@ -136,7 +136,7 @@ DEEP = "<div>" * 200 + "x" * 500_000
 
 
 @pytest.mark.parametrize("content_type", ["text/html", "text/xml"])
-def test_elements_in_one_another_give_a_bounded_amount(content_type: str) -> None:
+def test_output_of_nested_elements_is_bounded(content_type: str) -> None:
     # 200 times 500 KB are 100 MB, more than 32 MB and 6 times the page.
     with pytest.raises(ValueError, match="return too much HTML and text"):
         page_of(DEEP, content_type=content_type).css("div").getall()
@@ -183,7 +183,7 @@ AROUND = (
         *("div a, :scope", ":scope > a, i a"),
     ],
 )
-def test_what_is_around_an_element_does_not_count_within_it(query: str, doctype: str) -> None:
+def test_ancestors_outside_do_not_match(query: str, doctype: str) -> None:
     """With anchors, a search goes without the attribute that marks the element; it must find the same."""
     page = page_of(doctype + AROUND)
     document = page._document

@@ -89,7 +89,7 @@ def test_a_second_start_or_error_handler_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "a b", ".hidden"])
-def test_names_that_are_no_file_names(name: str) -> None:
+def test_invalid_spider_names(name: str) -> None:
     with pytest.raises(SpiderError, match="letters"):
         Spider(name)
 
@@ -130,7 +130,7 @@ async def given_up(spider: Spider) -> StartError:
     return raised.value
 
 
-async def test_a_start_function_that_raises_is_shown_by_its_own_lines() -> None:
+async def test_start_error_shows_only_user_code() -> None:
     spider = Spider("s")
 
     @spider.start
@@ -149,7 +149,7 @@ async def test_a_start_function_that_raises_is_shown_by_its_own_lines() -> None:
     assert error.reason == "@spider.start raised KeyError: 'no list'"
 
 
-async def test_start_functions_that_can_not_be_called_or_would_take_the_crawl_down() -> None:
+async def test_invalid_start_functions() -> None:
     def wants_more(more: object) -> None: ...
 
     def calls_it() -> None:
@@ -171,7 +171,7 @@ async def test_start_functions_that_can_not_be_called_or_would_take_the_crawl_do
         Spider("s").start(wants_more)
 
 
-async def test_a_start_that_is_cancelled_did_not_raise() -> None:
+async def test_cancelled_start_is_not_an_error() -> None:
     spider = Spider("s")
 
     @spider.start
@@ -230,7 +230,7 @@ def test_the_sitemaps_that_a_robots_txt_names(robots: str, sitemaps: list[str]) 
         ("http://example.org/sitemap.xml", SITEMAP, False),
     ],
 )
-def test_which_requests_want_no_more_than_a_robots_txt(url: str, handler: str, wants: bool) -> None:
+def test_requests_for_robots_txt_only(url: str, handler: str, wants: bool) -> None:
     assert wants_robots(Request(url=url, handler=handler)) is wants
 
 
@@ -257,14 +257,14 @@ def test_arguments() -> None:
         ({1}, "[2, 2]", {2}),
     ],
 )
-def test_arguments_that_are_given_as_json(default: Any, given: str, expected: Any) -> None:
+def test_json_arguments(default: Any, given: str, expected: Any) -> None:
     spider = Spider("s", args={"l": default})
     spider.set_args({"l": given})
     assert spider.args == {"l": expected}
 
 
 @pytest.mark.parametrize("given", ["2", "2,3", "", "[2", '{"a":1}'])
-def test_a_list_that_is_no_json(given: str) -> None:
+def test_list_argument_that_is_not_json(given: str) -> None:
     with pytest.raises(ConfigError, match=rf"^-a l={re.escape(given)}: write a list as JSON, like 'l=\[1, 2\]': "):
         Spider("s", args={"l": [1]}).set_args({"l": given})
     with pytest.raises(ConfigError, match=r"write a dict as JSON, like 'l=\{\"a\": 1\}'"):
@@ -286,7 +286,7 @@ def test_items_of_every_kind(item: Any, expected: bytes) -> None:
     assert encode(item) == expected
 
 
-def test_an_item_that_has_no_form_in_json() -> None:
+def test_item_that_json_cannot_express() -> None:
     with pytest.raises(TypeError, match=r"can't be written as JSON: JSON has no type for object"):
         encode({"a": object()})
 
@@ -318,7 +318,7 @@ def test_loading(tmp_path: Path) -> None:
         ("from uttu import Spider\nspider = Spider('one')\n", r"has no handler\. Put @spider.page"),
     ],
 )
-def test_files_that_can_not_be_used(tmp_path: Path, text: str, message: str) -> None:
+def test_unusable_spider_files(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(SpiderError, match=message):
         load_spider(write(tmp_path, text))
 

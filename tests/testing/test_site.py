@@ -160,7 +160,7 @@ def test_a_page_has_exactly_its_size(size: int) -> None:
 
 
 @pytest.mark.parametrize("target", ["/p/1000", "/p/01", "/p/-1", "/p/x", "/p/", "/p", "/p/" + "9" * 5000, "/nowhere"])
-def test_what_is_not_there_is_not_found(target: str) -> None:
+def test_missing_pages_are_404(target: str) -> None:
     assert page(Site(pages=1000), target).status == 404
 
 
@@ -172,12 +172,12 @@ def test_a_page_lives_on_one_host() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"base": "10.0.0.1"}, {"hosts": 0}, {"links": 0}, {"base": "127.255.255.250", "hosts": 9}]
 )
-def test_a_site_that_can_not_be(wrong: dict[str, object]) -> None:
+def test_invalid_site(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"at least|127"):
         Site(**wrong)  # type: ignore[arg-type]
 
 
-async def test_the_index_leads_everywhere(client: Client, running: Running) -> None:
+async def test_index_links_to_all_pages(client: Client, running: Running) -> None:
     response = await get(client, running.url)
     found = links(running.url, bytes(await response.bytes()))
     for path in ("p/0", "shop/", "odd/", "trap/"):
@@ -235,7 +235,7 @@ async def test_robots(client: Client) -> None:
         assert running.log[-1].path == "/private/x"
 
 
-def test_robots_of_ones_own() -> None:
+def test_custom_robots_txt() -> None:
     huge = "User-agent: *\n" + "Disallow: /x\n" * 100_000
     assert page(Site(robots=huge), "/robots.txt").body == huge.encode()
     assert page(Site(robots=503), "/robots.txt").status == 503

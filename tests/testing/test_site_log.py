@@ -64,7 +64,7 @@ async def test_overlaps_are_seen() -> None:
         assert len({seen.connection for seen in running.log}) == 5
 
 
-async def test_the_file_says_what_the_memory_says(tmp_path: Path) -> None:
+async def test_log_file_equals_log_in_memory(tmp_path: Path) -> None:
     """Also of requests that were written to it before they ended."""
     path = tmp_path / "log.jsonl"
     async with serve(log=path) as running, ClientBuilder().build() as client:
@@ -86,7 +86,7 @@ async def test_the_file_says_what_the_memory_says(tmp_path: Path) -> None:
     assert running.log[-1].lost
 
 
-def test_a_line_still_being_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
+def test_incomplete_log_line_is_read_later(tmp_path: Path) -> None:
     path, records = tmp_path / "log.jsonl", [Record(number, 0.5, "h", "GET", f"/{number}", 0) for number in range(3)]
     text = msgspec.json.Encoder().encode_lines(records)
     reader = LogReader(path)
@@ -105,7 +105,7 @@ async def test_the_file_is_written_soon(tmp_path: Path) -> None:
         assert running.log == []
 
 
-def test_in_its_own_process() -> None:
+def test_site_in_its_own_process() -> None:
     site = Site(hosts=3, pages=30, robots="#" * 600_000)
     with SiteProcess(site) as running:
         for number in range(30):
@@ -140,7 +140,7 @@ def test_a_site_that_can_not_start() -> None:
             pass
 
 
-def test_it_does_not_outlive_its_parent(tmp_path: Path) -> None:
+def test_site_process_ends_with_its_parent(tmp_path: Path) -> None:
     """The end of its input is its end."""
     command = [sys.executable, "-m", "uttu.testing.site", "--pages", "5", "--piped", "--log", str(tmp_path / "log")]
     reading, writing = os.pipe()

@@ -95,7 +95,7 @@ async def test_redirects_of_every_status(running: Running, status: int) -> None:
     assert (answer.status, answer.headers["location"]) == (status, "/odd/echo")
 
 
-async def test_a_chain_ends(running: Running) -> None:
+async def test_redirect_chain_ends(running: Running) -> None:
     async with ClientBuilder().build() as client:
         assert (await client.get(running.url + "odd/redirect/5").build().send()).status == 200
     assert [record.path for record in running.log] == [f"/odd/redirect/{step}" for step in (5, 4, 3, 2, 1, 0)]

@@ -162,7 +162,7 @@ class ResponseParser:
 
     def _choose_framing(self) -> None:
         """Decide how the body ends, and whether the connection can be used afterwards."""
-        get = self.headers.get
+        get = self.headers.by_name.get
         length, coding, connection = get("content-length"), get("transfer-encoding"), get("connection", "")
         if self._repeats:
             connection = ",".join(self.headers.get_all("connection"))

@@ -67,21 +67,20 @@ else:
 
 
 class _ToUrl(msgspec.Struct, frozen=True, omit_defaults=True, rename=_KEYS.get, gc=False):
-    # In a class of its own because it is the only field that may be given by position.
+    # A separate class, because the URL is the only field that can be passed by position.
     url: str
 
 
-# Outside the garbage collector's care (gc=False): its fields are JSON, which has no cycles, and there are
-# hundreds of thousands of them a second.
+# gc=False, because its fields are JSON, which has no cycles, and a crawl makes hundreds of thousands a second.
 class Request(
     _ToUrl, frozen=True, omit_defaults=True, rename=_KEYS.get, kw_only=True, gc=False, metaclass=_RequestType
 ):
     """A fetch to do: ``Request("https://example.org/")``. The URL becomes canonical.
 
     ``handler`` names the function that gets the page; empty means the spider's first one.
-    ``via`` lists the URLs that redirected here. ``salt`` sets requests apart that would otherwise
-    count as the same. ``start``: the user asked for it, no page led to it; set by whoever puts it.
-    ``carried`` are the cookies that the redirects in ``via`` set, for whichever worker fetches this.
+    ``via`` lists the URLs that redirected here. Requests that differ only in ``salt`` count as different requests.
+    ``start``: a start URL of the user, not a link; set where it is added to the crawl. ``carried`` are the cookies that
+    the redirects in ``via`` set, for the worker that fetches this.
 
     :raises ValueError: ``url`` is not an absolute http(s) URL.
     :raises TypeError: a field that requests do not have.
@@ -169,7 +168,7 @@ def check_fields(fields: dict[str, Any], function: str) -> None:
 
 
 def to_base(value: Any) -> Any:
-    """The base of a value whose type is a subclass of str, int, float or bytes; for msgspec's ``enc_hook``.
+    """Convert a value of a subclass of str, int, float or bytes to that base class; for msgspec's ``enc_hook``.
 
     msgspec encodes only the bases. The strings that lxml returns are of a subclass.
 
@@ -205,7 +204,7 @@ def encode_body(request: Request) -> Request:
         case bytearray() | memoryview():
             return msgspec.structs.replace(request, body=bytes(body))
     raise TypeError(
-        f"a request to {request.url} has a {type(body).__name__} as its body: give bytes or text. For JSON write "
+        f"The body of a request for {request.url} is a {type(body).__name__}. Use bytes or text: for JSON "
         "body=json.dumps(…) and the header Content-Type, for a form body=urllib.parse.urlencode(…)"
     )
 
@@ -215,17 +214,16 @@ _BARE = frozenset({"handler", "depth"})
 
 
 class Links(Sequence[Request]):
-    """Requests to where ``texts`` lead, each once, alike in all other ``fields``; a sequence like any other.
+    """A lazy sequence of requests for the links ``texts``, without duplicates. All have the same other ``fields``.
 
-    They are made one by one when they are asked for. A page links by the dozen to pages that are known already: the
-    engine compares the links, as they stand on the page, with what it knows. Only the others are joined to the page's
-    URL and become requests.
+    Most links of a page lead to pages that are known already. The engine compares the texts of the links with those it
+    knows; only the others are joined to the page's URL and become requests.
     """
 
     __slots__ = ("_template", "_urls", "fields", "join", "texts")
 
     def __init__(self, texts: list[str], join: Joiner, fields: dict[str, Any]) -> None:
-        # Encoded first: the engine remembers links by their text, which must lead to one place on every page.
+        # Encode the queries first: the engine remembers links by their text, which must mean the same on every page.
         self.texts = texts if join.encode_query is None else [join.with_encoded_query(text) for text in texts]
         self.join = join
         self.fields = fields
@@ -240,16 +238,16 @@ class Links(Sequence[Request]):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the URL is all that a request's identity depends on."""
+        """Whether the fingerprints of these requests depend only on their URLs."""
         return _IDENTITY.isdisjoint(self.fields)
 
     @property
     def is_bare(self) -> bool:
-        """Whether they have nothing but a handler and a depth, as a page gives to each."""
+        """Whether the fields are only a handler and a depth, as for most links."""
         return self.fields.keys() <= _BARE
 
     def to(self, url: str) -> Request:
-        """The request to one of the URLs.
+        """The request for one of the URLs.
 
         :raises TypeError: a field that requests do not have.
         """

@@ -57,8 +57,8 @@ class Document:
         # An element, and the names (see get_names) of it and its ancestors. Cached, because queries are often on
         # siblings.
         self._ancestor_names: tuple[int, frozenset[str]] | None = None
+        self._cost: CostEstimator | None = None
         for root in roots:
-            self._cost = CostEstimator(root)
             before = root.prev
             while before is not None and before.tag != "-doctype":
                 before = before.prev
@@ -103,7 +103,7 @@ class Document:
             return node.parser.tags(query.css)  # takes half the time
         if query.xpath:
             return self.mirror.nodes(self.mirror.xpath([node], query.xpath, {}, {}))
-        if query.chains and node.is_element_node and self._cost.is_costly(query):
+        if query.chains and node.is_element_node and self._is_costly(query):
             return find_by_levels(query, node)
         search = query.search if is_root else query.within
         if search is not None and (is_root or not query.anchors or self._has_ancestor_named(node, query.anchors)):
@@ -112,6 +112,11 @@ class Document:
             nodes: list[LexborNode] = engine.find_first(query.css, node)  # type: ignore[attr-defined]
             return nodes
         return _remove_duplicates(engine.find(query.css, node), query)
+
+    def _is_costly(self, query: Query) -> bool:
+        if self._cost is None:
+            self._cost = CostEstimator(self.roots[0])
+        return self._cost.is_costly(query)
 
     def _has_ancestor_named(self, node: LexborNode, anchors: frozenset[str]) -> bool:
         """Whether an ancestor has one of these tags, classes or ids. True beyond ``MAX_STEPS_UP`` ancestors."""

@@ -331,9 +331,11 @@ class Page:
         if self._is_xml:
             document = self._document if b"xml:base" in self.body else None
             return Joiner(self.url if document is None or isinstance(document, Document) else document.base)
-        encode = query_encoder(self.encoding) if self.encoding != "utf-8" else None
+        encoding = self.encoding
+        encode = query_encoder(encoding) if encoding != "utf-8" else None
         joiner = Joiner(self.url, encode)
-        href = html.find_base_href(self._roots[0]) if self._roots else None
+        roots = self._roots
+        href = html.find_base_href(roots[0]) if roots else None
         if href is not None and html.has_base_in_noscript(self.body):
             # Browsers that run scripts ignore a <base> in <noscript>. The parser ends a <noscript> at a <base>, so
             # its tree does not show this: read the source instead.

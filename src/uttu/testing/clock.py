@@ -27,6 +27,6 @@ class FakeClock:
         :raises ValueError: ``seconds`` is negative.
         """
         if seconds < 0:
-            raise ValueError(f"time does not go back: {seconds}")
+            raise ValueError(f"Cannot advance the clock by {seconds} seconds: time does not go back")
         self._time += seconds
         self._monotonic += seconds

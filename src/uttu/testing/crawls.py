@@ -40,18 +40,18 @@ async def crawl(spider: Spider, folder: Path, *, sinks: Sequence[Sink] = (), **s
     :param sinks: write the items to these, in addition to returning them.
     :param settings: the defaults are those for a site on this machine: no delay, no limit per host, no robots.txt.
     """
-    quick = {"delay": 0.0, "per_host": 0, "robots": False}
-    loaded = load_settings(quick | spider.settings, settings, folder=folder, environment={})
+    defaults = {"delay": 0.0, "per_host": 0, "robots": False}
+    loaded = load_settings(defaults | spider.settings, settings, folder=folder, environment={})
     spec = CrawlSpec(
         file=spider.file or Path(), spider_name=spider.name, outputs=tuple(sink.name for sink in sinks), overwrite=True
     )
     async with lead_program(spec, spider, loaded, spider.name, sinks, folder=folder) as session:
         ending = await session.supervisor.run()
         store = session.opened.store
-        stored = await store.outbox.items(0, 1_000_000)
+        items = await store.outbox.items(0, 1_000_000)
         return Crawled(
             ending,
             await store.frontier.counts(),
-            [msgspec.json.decode(item.json) for item in stored],
+            [msgspec.json.decode(item.json) for item in items],
             await store.inspector.dead(1_000_000),
         )

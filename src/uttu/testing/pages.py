@@ -24,11 +24,11 @@ def page_of(
     :param request: fields of :class:`uttu.Request`.
     """
     pairs = {"Content-Type": content_type} | (headers or {})
-    asked = Request.to(url, **request)
+    sent = Request.to(url, **request)
     return Page(
         Response(
-            request=asked,
-            url=asked.url,
+            request=sent,
+            url=sent.url,
             status=status,
             headers=Headers(pairs.items()),
             body=body.encode() if isinstance(body, str) else body,
