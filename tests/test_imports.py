@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "uttu"
 # Modules of a role that are not technologies: contracts, and parts that technologies share.
 SHARED = {
-    "bus": {"base", "consumer", "topics"},
+    "bus": {"backend", "base", "topics"},
     "fetch": {
         "base",
         "cookies",

@@ -15,7 +15,7 @@ from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.sqlite.catalog import SqliteCatalog
 from uttu.model import Counts
 from uttu.model.crawl import WorkerReport
-from uttu.operations.monitor import Progress, ProgressMonitor, find_slowest
+from uttu.operations.monitor import CrawlProgress, ProgressMonitor, find_slowest
 
 
 def hint(*words: str) -> str:
@@ -44,7 +44,7 @@ async def test_a_table_is_drawn_only_where_nothing_else_is_printed(
 async def test_no_markup_is_shown_whatever_is_said_meanwhile(store: CrawlStore) -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
     async with LiveView("shop", ProgressMonitor(store), hint, console) as view:
-        view.show(Progress(counts=Counts(done=7), reports=[WorkerReport(slowest=[("a[bold].example", 0.5)])]))
+        view.show(CrawlProgress(counts=Counts(done=7), reports=[WorkerReport(slowest=[("a[bold].example", 0.5)])]))
         view.say("stopping [/]")
     assert isinstance(console.file, io.StringIO)
     shown = console.file.getvalue()

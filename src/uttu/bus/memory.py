@@ -122,7 +122,7 @@ class _MemoryQueue:
 
 
 class _MemoryConsumer:
-    """See :class:`uttu.bus.consumer.Consumer`."""
+    """See :class:`uttu.bus.backend.Consumer`."""
 
     def __init__(self, broker: MemoryBroker, options: SubscribeOptions) -> None:
         self._broker = broker

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from uttu.cli.output import format_count, format_elapsed, say
 from uttu.model.crawl import CrawlState, WorkerReport
-from uttu.operations.monitor import Progress, ProgressMonitor, find_slowest
+from uttu.operations.monitor import CrawlProgress, ProgressMonitor, find_slowest
 from uttu.runtime.crawl import CrawlSummary, OpenedCrawl
 from uttu.spider import Spider
 
@@ -94,7 +94,7 @@ class ProgressView:
                 " cookies to the requests: page.follow(…, cookies=…)"
             )
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: CrawlProgress) -> None:
         counts, waits = progress.counts, waits_for(progress)
         self.say(
             f"{self._name}: {counts.done:,} pages ({progress.rate:,.0f}/s), {counts.pending:,} pending, "
@@ -136,7 +136,7 @@ class ProgressView:
             self.say(f"  no page could be fetched, the last: {url}: {dead.reason.removeprefix(f'{url}: ')}")
 
 
-def waits_for(progress: Progress) -> str:
+def waits_for(progress: CrawlProgress) -> str:
     """The pages that a stopping crawl waits for; empty if it is not stopping."""
     return name_pages(progress.flying, progress.in_flight) if progress.stopping else ""
 
@@ -195,10 +195,10 @@ class LiveView(ProgressView):
         await super().__aexit__(*exception)
         self._live.stop()
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: CrawlProgress) -> None:
         self._live.update(self._table(progress), refresh=True)
 
-    def _table(self, progress: Progress) -> Table:
+    def _table(self, progress: CrawlProgress) -> Table:
         table = Table.grid(padding=(0, 2))
         counts, reports = progress.counts, progress.reports
         span = format_elapsed(self._monitor.seconds)

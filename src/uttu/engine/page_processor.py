@@ -43,14 +43,7 @@ from uttu.model import Dead, Done, Lease, Outcome, Pace, Redirect, Request, Resp
 from uttu.model.lease import DeadKind
 from uttu.model.url import origin_of
 from uttu.policy import redirect
-from uttu.policy.retry import (
-    GIVE_UP,
-    RetryPolicy,
-    Verdict,
-    decide_error,
-    decide_status,
-    parse_retry_after,
-)
+from uttu.policy.retry import GIVE_UP, RetryPolicy, Verdict, decide_error, decide_status, parse_retry_after
 from uttu.policy.robots import ALLOW_ALL, Robots
 from uttu.policy.throttle import adjust_delay
 from uttu.settings import Settings

@@ -118,18 +118,16 @@ class Http2Connection(SharedBufferProtocol):
         stream_id = self._next_id
         self._next_id += 2
         self._reader.budget = max(self._reader.budget, wire.FRAME_BUDGET)
-        stream = self._streams[stream_id] = Http2Stream(
-            outgoing, started, self._initial_send_window, waiter, outgoing.body, monotonic()
-        )
+        stream = Http2Stream(outgoing, started, self._initial_send_window, waiter, outgoing.body, monotonic())
+        self._streams[stream_id] = stream
         self._timer.watch(self._deadline_of(stream), self._check_deadlines)
         self._send_head(stream_id, stream)
         try:
             return await waiter
-        except Exception:
+        except BaseException as error:
             drop_reservation(stream.reservation)
-            raise
-        except asyncio.CancelledError:
-            drop_reservation(stream.reservation)
+            if not isinstance(error, asyncio.CancelledError):
+                raise
             if self._streams.get(stream_id) is stream:
                 self._reset_stream(stream_id)
             elif waiter.done() and not waiter.cancelled():
@@ -150,8 +148,7 @@ class Http2Connection(SharedBufferProtocol):
             self._close_soon()
 
     def _close_soon(self) -> None:
-        """Close later, because close() of a TLS transport calls back into this protocol, and fails if the host closes
-        too."""
+        # Later, because close() of a TLS transport calls back into this protocol, and fails if the host closes too.
         self._loop.call_soon(self._transport.close)
 
     def abort(self) -> None:
@@ -280,14 +277,11 @@ class Http2Connection(SharedBufferProtocol):
         if stream.response is None:
             raise InvalidResponse("stream ended before HEADERS")
         if stream.length is not None and stream.length != stream.size:
-            self._fail_stream(
-                stream_id, InvalidResponse(f"Content-Length is {stream.length}, but {stream.size} bytes arrived")
-            )
+            error = InvalidResponse(f"Content-Length is {stream.length}, but {stream.size} bytes arrived")
+            self._fail_stream(stream_id, error)
             return
-        if stream.unsent:
-            self._reset_stream(stream_id)  # the host answered before it read the whole request
-        else:
-            self._remove_stream(stream_id)
+        # If part of the request is unsent, the host answered before it read all of it.
+        (self._reset_stream if stream.unsent else self._remove_stream)(stream_id)
         self._complete(stream)
         if stream_id == 1:
             store_session(self._transport.get_extra_info("ssl_object"))
@@ -301,9 +295,8 @@ class Http2Connection(SharedBufferProtocol):
             stream.waiter.set_result(stream.response)
 
     def _on_reset(self, flags: int, stream_id: int, payload: bytes) -> None:
-        stream = self._find_stream(stream_id)
         code = int.from_bytes(payload[:4], "big")
-        if stream is None:
+        if (stream := self._find_stream(stream_id)) is None:
             return
         self._remove_stream(stream_id)
         if code in (ErrorCode.REFUSED_STREAM, ErrorCode.HTTP_1_1_REQUIRED):
@@ -441,12 +434,8 @@ class Http2Connection(SharedBufferProtocol):
                 self._fail_stream(stream_id, TimeoutError())
         if self._transport.is_closing():
             return
-        deadlines = [self._deadline_of(stream) for stream in self._streams.values()] or [
-            self._idle_since + IDLE_SECONDS
-        ]
-        self._timer.watch(
-            max(min(deadlines), now + RECHECK_SECONDS) if has_unread else min(deadlines), self._check_deadlines
-        )
+        deadline = min(map(self._deadline_of, self._streams.values()), default=self._idle_since + IDLE_SECONDS)
+        self._timer.watch(max(deadline, now + RECHECK_SECONDS) if has_unread else deadline, self._check_deadlines)
 
 
 _FRAME_HANDLERS: Final[dict[int, Callable[[Http2Connection, int, int, bytes], None]]] = {

@@ -17,8 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from uttu.bus.base import Delivery, Message, check_message
-from uttu.bus.consumer import REASON_HEADER
+from uttu.bus.base import REASON_HEADER, Delivery, Message, check_message
 from uttu.bus.topics import check_topic
 from uttu.errors import UttuError
 

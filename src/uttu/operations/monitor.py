@@ -109,7 +109,7 @@ async def watch_crawl(crawl: str, frontier: str, report: Report, folder: Path = 
 _STALE_SECONDS = 5.0
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class CrawlProgress(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of a crawl that this process leads, and the latest reports of its running workers."""
 
     counts: Counts
@@ -162,14 +162,14 @@ class ProgressMonitor:
         """Seconds since this run began."""
         return time.monotonic() - self._began
 
-    async def look(self) -> Progress:
+    async def look(self) -> CrawlProgress:
         counts, reports = await self._store.frontier.counts(), await self._reports(_STALE_SECONDS)
         stopping = (await self._store.ledger.facts()).state is CrawlState.STOPPING
         now = time.monotonic()
         then, done = self._last
         self._last = (now, counts.done)
         rate = (counts.done - done) / max(now - then, 1e-9)
-        return Progress(counts=counts, rate=rate, reports=reports, stopping=stopping)
+        return CrawlProgress(counts=counts, rate=rate, reports=reports, stopping=stopping)
 
     async def all_reports(self) -> list[WorkerReport]:
         """The latest reports of all workers of this run, also of those that have ended."""
