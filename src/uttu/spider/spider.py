@@ -179,17 +179,17 @@ class Spider:
             known = ", ".join(sorted(self.handlers.keys() - {SITEMAP})) or "none"
             raise SpiderError(f"Spider {self.name!r} has no handler {name!r}; it has: {known}") from None
 
-    def set_args(self, values: Mapping[str, str]) -> None:
+    def set_args(self, given: Mapping[str, str]) -> None:
         """Set arguments from strings, converted to the types of their defaults.
 
-        :raises ConfigError: the spider declares arguments, and ``values`` has another one or an invalid value.
+        :raises ConfigError: the spider declares arguments, and ``given`` has another one or an invalid value.
         """
-        unknown = values.keys() - self.args.keys()
+        unknown = given.keys() - self.args.keys()
         if self.args and unknown:
             raise ConfigError(
                 f"Spider {self.name!r} takes no argument {', '.join(sorted(unknown))}; it takes: {', '.join(self.args)}"
             )
-        for key, value in values.items():
+        for key, value in given.items():
             default = self.args.get(key)
             self.args[key] = _convert_argument(default, key, value)
 
