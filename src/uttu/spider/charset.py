@@ -205,8 +205,8 @@ def _find_declared(body: bytes, content_type: str | None) -> tuple[str, int]:
         return _find_in_html(body) or _find_in_xml(body), 0
     if content_type in HTML_UTF8_TYPES:
         return "utf-8", 0
-    found = _search_charset_parameter(content_type)
-    if found and (encoding := encoding_of(found[1] or found[2] or found[3] or "")):
+    match = _search_charset_parameter(content_type)
+    if match and (encoding := encoding_of(match[1] or match[2] or match[3] or "")):
         return encoding, 0
     kind = content_type.partition(";")[0].strip().lower()
     encoding = _find_in_xml(body) if kind.endswith(("/xml", "+xml")) else ""
@@ -220,21 +220,21 @@ def _find_in_xml(body: bytes) -> str:
         return "utf-16le"
     if body.startswith(b"\0<\0?\0x"):
         return "utf-16be"
-    found = _match_xml_declaration(body, 0, _PRESCAN_BYTES)
-    return _resolve_label(found[1] or found[2] or b"") if found else ""
+    match = _match_xml_declaration(body, 0, _PRESCAN_BYTES)
+    return _resolve_label(match[1] or match[2] or b"") if match else ""
 
 
 def _find_in_html(body: bytes) -> str:
     head = body[:_PRESCAN_BYTES]
     position = 0
     if b"charset" in head.lower():
-        while found := _markup.search(head, position):
-            position = found.end()
-            if found.lastgroup is not None:
+        while match := _markup.search(head, position):
+            position = match.end()
+            if match.lastgroup is not None:
                 attributes, position = _parse_attributes(head, position)
                 if position == _PRESCAN_BYTES < len(body):
                     break  # the tag continues after the prescan
-                if found.lastgroup == "meta" and (encoding := _find_in_meta(attributes)):
+                if match.lastgroup == "meta" and (encoding := _find_in_meta(attributes)):
                     return encoding
     return _find_in_late_meta(body) if len(body) > _PRESCAN_BYTES else ""
 
@@ -245,14 +245,14 @@ def _find_in_late_meta(body: bytes) -> str:
     if last < _PRESCAN_BYTES // 2:
         return ""  # the prescan has seen the last "charset" and the rest of its tag
     position = 0
-    while (found := _markup.search(head, position)) and found.end() <= last:
-        position = found.end()
-        if found.lastgroup is None:
+    while (match := _markup.search(head, position)) and match.end() <= last:
+        position = match.end()
+        if match.lastgroup is None:
             continue
         attributes, position = _parse_attributes(head, position)
-        if found.lastgroup == "meta" and (encoding := _find_in_meta(attributes)):
+        if match.lastgroup == "meta" and (encoding := _find_in_meta(attributes)):
             return encoding
-        if find_end := _search_raw_end.get(found[0][1:].lower()):
+        if find_end := _search_raw_end.get(match[0][1:].lower()):
             end = find_end(head, position)
             if end is None:
                 break
@@ -262,9 +262,9 @@ def _find_in_late_meta(body: bytes) -> str:
 
 def _parse_attributes(head: bytes, position: int) -> tuple[dict[bytes, bytes], int]:
     attributes: dict[bytes, bytes] = {}
-    while found := _attribute.match(head, position):
-        attributes.setdefault(found["name"].lower(), found["double"] or found["single"] or found["bare"] or b"")
-        position = found.end()
+    while match := _attribute.match(head, position):
+        attributes.setdefault(match["name"].lower(), match["double"] or match["single"] or match["bare"] or b"")
+        position = match.end()
     return attributes, position
 
 
@@ -272,8 +272,8 @@ def _find_in_meta(attributes: dict[bytes, bytes]) -> str:
     if b"charset" in attributes:
         return _resolve_label(attributes[b"charset"])
     if attributes.get(b"http-equiv", b"").lower() == b"content-type":
-        found = _search_content_charset(attributes.get(b"content", b""))
-        return _resolve_label(found[1] or found[2] or found[3] or b"") if found else ""
+        match = _search_content_charset(attributes.get(b"content", b""))
+        return _resolve_label(match[1] or match[2] or match[3] or b"") if match else ""
     return ""
 
 

@@ -18,14 +18,14 @@ FALLBACK: Final = "windows-1252"
 
 _SAMPLE: Final = 4 * 1024  # bytes
 # From a non-ASCII byte up to the next tag or line. "<" and ">" are not part of any multi-byte sequence.
-_pieces: Final = re.compile(rb"[\x80-\xff][^\n<>]*").finditer
-_runs: Final = re.compile(rb"[\x80-\xff]+").findall
-_FEWEST: Final = 6  # non-ASCII bytes; fewer are not enough to decide
+_iterate_pieces: Final = re.compile(rb"[\x80-\xff][^\n<>]*").finditer
+_find_runs: Final = re.compile(rb"[\x80-\xff]+").findall
+_MIN_BYTES: Final = 6  # non-ASCII bytes; fewer are not enough to decide
 # The minimum mean length of runs of non-ASCII bytes for a one-byte encoding of another script. In Latin text, an
 # accented letter such as "é" usually stands alone.
 _MEAN_RUN: Final = 2.0
-_MOST_BAD: Final = 0.02  # maximum share of characters that do not decode
-_other: Final = re.compile(r"[^\x00-\x7f]").findall
+_MAX_BAD_SHARE: Final = 0.02  # maximum share of characters that do not decode
+_find_non_ascii: Final = re.compile(r"[^\x00-\x7f]").findall
 
 
 # Python's codec for encodings that it knows by another name, or not exactly. Close enough to guess with.
@@ -88,17 +88,17 @@ _common: Final = {language: re.compile(language.common).findall for language in 
 def detect(body: bytes) -> str:
     """The encoding of ``body``, by its name in the Encoding standard."""
     sample = _sample(body)
-    runs = _runs(sample)
+    runs = _find_runs(sample)
     length = sum(map(len, runs))
-    if length < _FEWEST:
+    if length < _MIN_BYTES:
         return FALLBACK
     long_runs = length / len(runs) >= _MEAN_RUN
     best, best_score = FALLBACK, 1.0
     for language in _LANGUAGES:
         for encoding in language.encodings if long_runs or not language.one_byte else ():
             text = sample.decode(_CODECS.get(encoding, encoding), "replace")
-            others = len(_other(text))
-            if text.count("\ufffd") > others * _MOST_BAD + 1:
+            others = len(_find_non_ascii(text))
+            if text.count("\ufffd") > others * _MAX_BAD_SHARE + 1:
                 continue
             score = len(_common[language](text)) / others / language.share
             if score > best_score:
@@ -110,7 +110,7 @@ def _sample(body: bytes) -> bytes:
     # The bytes around the first non-ASCII bytes, one piece per line.
     pieces: list[bytes] = []
     room = _SAMPLE
-    for found in _pieces(body):
+    for found in _iterate_pieces(body):
         piece = found[0][:room]
         pieces.append(piece)
         room -= len(piece)

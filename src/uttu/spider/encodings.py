@@ -135,10 +135,10 @@ def _decode_big5(data: bytes) -> str:
         return _decode_double(data, "big5")
     text = []
     position = 0
-    for found in _big5_slashes.finditer(data):
-        text.append(_decode_double(data[position : found.end(1)], "big5"))
-        text.append("∕" if found[2] == b"A" else "﹨")
-        position = found.end()
+    for match in _big5_slashes.finditer(data):
+        text.append(_decode_double(data[position : match.end(1)], "big5"))
+        text.append("∕" if match[2] == b"A" else "﹨")
+        position = match.end()
     return "".join(text) + _decode_double(data[position:], "big5")
 
 
@@ -163,50 +163,50 @@ def _read_one(read: _Reader, error: UnicodeError) -> tuple[str, int]:
 # does not belong to a bad sequence, other trail bytes do.
 
 
-def _read_pair(data: bytes, at: int, pairs: Callable[[int, int], str], leads: tuple[int, int]) -> tuple[str, int]:
-    if not leads[0] <= data[at] <= leads[1] or at + 1 == len(data):
-        return _BAD, at + 1
-    trail = data[at + 1]
-    if character := pairs(data[at], trail):
-        return character, at + 2
-    return _BAD, at + (1 if trail < 0x80 else 2)
+def _read_pair(data: bytes, offset: int, pairs: Callable[[int, int], str], leads: tuple[int, int]) -> tuple[str, int]:
+    if not leads[0] <= data[offset] <= leads[1] or offset + 1 == len(data):
+        return _BAD, offset + 1
+    trail = data[offset + 1]
+    if character := pairs(data[offset], trail):
+        return character, offset + 2
+    return _BAD, offset + (1 if trail < 0x80 else 2)
 
 
-def _read_big5(data: bytes, at: int) -> tuple[str, int]:
-    return _read_pair(data, at, lambda lead, trail: _big5_missing().get((lead, trail), ""), (0x81, 0xFE))
+def _read_big5(data: bytes, offset: int) -> tuple[str, int]:
+    return _read_pair(data, offset, lambda lead, trail: _big5_missing().get((lead, trail), ""), (0x81, 0xFE))
 
 
-def _read_euc_kr(data: bytes, at: int) -> tuple[str, int]:
-    return _read_pair(data, at, lambda _lead, _trail: "", (0x81, 0xFE))
+def _read_euc_kr(data: bytes, offset: int) -> tuple[str, int]:
+    return _read_pair(data, offset, lambda _lead, _trail: "", (0x81, 0xFE))
 
 
-def _read_shift_jis(data: bytes, at: int) -> tuple[str, int]:
-    if 0xA0 <= data[at] <= 0xDF:
-        return _BAD, at + 1
-    return _read_pair(data, at, lambda _lead, _trail: "", (0x81, 0xFC))
+def _read_shift_jis(data: bytes, offset: int) -> tuple[str, int]:
+    if 0xA0 <= data[offset] <= 0xDF:
+        return _BAD, offset + 1
+    return _read_pair(data, offset, lambda _lead, _trail: "", (0x81, 0xFC))
 
 
-def _read_euc_jp(data: bytes, at: int) -> tuple[str, int]:
-    if data[at] == 0x8F and at + 1 < len(data) and 0xA1 <= data[at + 1] <= 0xFE:
-        if at + 2 == len(data):
-            return _BAD, at + 2
-        return _BAD, at + (2 if data[at + 2] < 0x80 else 3)
-    if data[at] in (0x8E, 0x8F):
-        return _read_pair(data, at, lambda _lead, _trail: "", (0x8E, 0x8F))
-    return _read_pair(data, at, _jis0208, (0xA1, 0xFE))
+def _read_euc_jp(data: bytes, offset: int) -> tuple[str, int]:
+    if data[offset] == 0x8F and offset + 1 < len(data) and 0xA1 <= data[offset + 1] <= 0xFE:
+        if offset + 2 == len(data):
+            return _BAD, offset + 2
+        return _BAD, offset + (2 if data[offset + 2] < 0x80 else 3)
+    if data[offset] in (0x8E, 0x8F):
+        return _read_pair(data, offset, lambda _lead, _trail: "", (0x8E, 0x8F))
+    return _read_pair(data, offset, _jis0208, (0xA1, 0xFE))
 
 
-def _read_gb18030(data: bytes, at: int) -> tuple[str, int]:
-    if data[at] == 0x80:
-        return "€", at + 1
-    if data[at] == 0xFF:
-        return _BAD, at + 1
-    if at + 1 < len(data) and 0x30 <= data[at + 1] <= 0x39:
-        rest = data[at + 2 : at + 4]
+def _read_gb18030(data: bytes, offset: int) -> tuple[str, int]:
+    if data[offset] == 0x80:
+        return "€", offset + 1
+    if data[offset] == 0xFF:
+        return _BAD, offset + 1
+    if offset + 1 < len(data) and 0x30 <= data[offset + 1] <= 0x39:
+        rest = data[offset + 2 : offset + 4]
         if (rest and not 0x81 <= rest[0] <= 0xFE) or (len(rest) == 2 and not 0x30 <= rest[1] <= 0x39):
-            return _BAD, at + 1
-        return _BAD, min(at + 4, len(data))
-    return _read_pair(data, at, lambda _lead, _trail: "", (0x81, 0xFE))
+            return _BAD, offset + 1
+        return _BAD, min(offset + 4, len(data))
+    return _read_pair(data, offset, lambda _lead, _trail: "", (0x81, 0xFE))
 
 
 _READERS: Final[dict[str, _Reader]] = {
@@ -291,13 +291,13 @@ def percent_encode(query: str, encoding: str) -> str:
 
 
 def _encode_characters(text: str, encoding: str) -> str:
-    known = _encoder(encoding)
+    encoder = _encoder(encoding)
     pieces = []
     for character in text:
         if character < "\x80":
             pieces.append(character)
-        elif character in known:
-            pieces.append(_escape(known[character]))
+        elif character in encoder:
+            pieces.append(_escape(encoder[character]))
         elif encoding == "gb18030" and not "\ud800" <= character <= "\udfff" and character != "\ue5e5":
             pieces.append(_escape(character.encode("gb18030")))
         else:
@@ -306,22 +306,22 @@ def _encode_characters(text: str, encoding: str) -> str:
 
 
 def _encode_iso_2022_jp(text: str, encoding: str) -> str:
-    known = _encoder("euc-jp")
+    encoder = _encoder("euc-jp")
     pieces = []
     state = "(B"
     for character in text.translate(_full_width()):
-        pair = known.get(character, b"")
+        pair = encoder.get(character, b"")
         if character in "¥‾" or (state == "(J" and character < "\x80" and character not in "\\~"):
-            wanted, code = "(J", {"¥": "\\", "‾": "~"}.get(character, character)
+            next_state, code = "(J", {"¥": "\\", "‾": "~"}.get(character, character)
         elif character < "\x80":
-            wanted, code = "(B", character
+            next_state, code = "(B", character
         elif len(pair) == 2 and pair[0] != 0x8E:
-            wanted, code = "$B", _escape(bytes(byte & 0x7F for byte in pair))
+            next_state, code = "$B", _escape(bytes(byte & 0x7F for byte in pair))
         else:
-            wanted, code = ("(B" if state == "$B" else state), _numbered(character)
-        if wanted != state:
-            pieces.append("%1B" + wanted)
-            state = wanted
+            next_state, code = ("(B" if state == "$B" else state), _numbered(character)
+        if next_state != state:
+            pieces.append("%1B" + next_state)
+            state = next_state
         pieces.append(code)
     if state != "(B":
         pieces.append("%1B(B")
@@ -350,7 +350,7 @@ def _encoder(encoding: str) -> dict[str, bytes]:
     """The bytes of each non-ASCII character. If several sequences mean the same character, the first one wins."""
     if encoding in _SINGLE:
         return {char: bytes([byte]) for byte, char in reversed(list(enumerate(_table(encoding)))) if char != _UNDEFINED}
-    known: dict[str, bytes] = {}
+    encoder: dict[str, bytes] = {}
     for lead in range(0x81, 0xFF):
         if encoding == "big5" and lead < 0xA1:
             continue  # the extensions of Hong Kong are decoded, but not used for encoding
@@ -358,12 +358,12 @@ def _encoder(encoding: str) -> dict[str, bytes]:
             pair = bytes((lead, trail))
             character = decode(pair, encoding)
             if len(character) == 1 and character != _BAD and not _is_only_read(encoding, pair):
-                known.setdefault(character, pair)
+                encoder.setdefault(character, pair)
     if encoding in ("gbk", "gb18030"):
         # The 2022 edition of GB18030 replaced these characters; the standard still encodes them.
         points = _GB18030.keys() - {0xE5E5, 0xE7C7, 0x1E3F}
-        known |= {chr(point): chr(point).encode("gb18030") for point in points}
-    return known | _ENCODED.get(encoding, {})
+        encoder |= {chr(point): chr(point).encode("gb18030") for point in points}
+    return encoder | _ENCODED.get(encoding, {})
 
 
 def _is_only_read(encoding: str, pair: bytes) -> bool:

@@ -115,8 +115,8 @@ def _find_hint(error: BaseException) -> str:
             return "pass handlers by name: handler='NAME', or page.follow(…, to=HANDLER)"
         if _FOLLOW_ERROR.match(text):
             return "write to=HANDLER"
-        if found := _KEYWORD_ERROR.fullmatch(text):
-            return _KEYWORD_HINTS.get(found[1], "")
+        if match := _KEYWORD_ERROR.fullmatch(text):
+            return _KEYWORD_HINTS.get(match[1], "")
     if isinstance(error, AttributeError) and error.name is not None:
         type_name = type(error.obj).__name__
         return (

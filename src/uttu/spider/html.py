@@ -116,12 +116,12 @@ def find_base_href(root: LexborNode) -> str | None:
 def has_base_in_noscript(body: bytes) -> bool:
     """Whether the source has a ``<base>`` in a ``<noscript>``."""
     source = body.lower()
-    begin = source.find(b"<noscript")
-    while begin >= 0:
-        end = source.find(b"</noscript", begin)
-        if source.find(b"<base", begin, end if end >= 0 else len(source)) >= 0:
+    start = source.find(b"<noscript")
+    while start >= 0:
+        end = source.find(b"</noscript", start)
+        if source.find(b"<base", start, end if end >= 0 else len(source)) >= 0:
             return True
-        begin = source.find(b"<noscript", end) if end >= 0 else -1
+        start = source.find(b"<noscript", end) if end >= 0 else -1
     return False
 
 
@@ -192,10 +192,10 @@ def _has_many_names(body: bytes) -> bool:
 
 def _cut_at_limit(body: bytes) -> bytes:
     """Cut the page after four times as many ``<`` as a page may have elements."""
-    left = 4 * MAX_ELEMENTS
+    remaining = 4 * MAX_ELEMENTS
     for start in range(0, len(body), _WINDOW):
-        left -= body.count(b"<", start, start + _WINDOW)
-        if left < 0:
+        remaining -= body.count(b"<", start, start + _WINDOW)
+        if remaining < 0:
             _log.warning("Cutting a page of %d bytes that exceeds the bounds of HTML", len(body))
             return body[:start]
     return body

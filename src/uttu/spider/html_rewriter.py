@@ -215,19 +215,21 @@ class TagSurvey:
         if name in _SCOPES or (name == b"title" and scope == b"svg"):
             self._scopes.append((name, {}))
 
-    def _end_near(self, names: frozenset[bytes], passed: frozenset[bytes], at: int, *, written: bool = False) -> None:
+    def _end_near(
+        self, names: frozenset[bytes], passed: frozenset[bytes], offset: int, *, written: bool = False
+    ) -> None:
         """Close an element of these names if there is one near the top of the stack, below elements to pass."""
         for other in self._stack[: -_NEAR - 1 : -1]:
             if other in names:
-                self._close(other, at, written=written)
+                self._close(other, offset, written=written)
                 return
             if other not in passed:
                 return
 
-    def _end_lifted(self, name: bytes, at: int, *, written: bool = False) -> None:
+    def _end_lifted(self, name: bytes, offset: int, *, written: bool = False) -> None:
         """Take an element out of the stack; when rewriting, close it with all that is in it."""
         if self._rewrite or self._stack[-1] == name:
-            self._close(name, at, written=written)
+            self._close(name, offset, written=written)
         elif name in self._stack[-_NEAR:]:
             near = self._stack[: -_NEAR - 1 : -1].index(name)
             # Only within the innermost scope, so that the numbers by name stay right.
@@ -267,7 +269,7 @@ class TagSurvey:
         if not plain:
             self._replace(start, position, b"</" + name + b">")
 
-    def _close(self, name: bytes, at: int, *, written: bool = False) -> None:
+    def _close(self, name: bytes, offset: int, *, written: bool = False) -> None:
         """Close all open elements up to one of this name, which is open; ``written``: its end tag is in the source."""
         ends = []
         while True:
@@ -286,7 +288,7 @@ class TagSurvey:
             if not written:
                 ends.append(b"</" + name + b">")
             if ends:
-                self._replace(at, at, b"".join(ends))
+                self._replace(offset, offset, b"".join(ends))
 
     def _replace(self, start: int, end: int, new: bytes) -> None:
         """Put ``new`` in the place of a part of the source; parts come in order."""

@@ -144,20 +144,20 @@ def is_selector(text: str) -> bool:
 def iterate_top_level(css: str) -> Iterator[tuple[int, str]]:
     """The characters outside brackets, strings and comments, with their positions."""
     depth = 0
-    for found in _TOKEN.finditer(css):
-        token = found[0]
+    for match in _TOKEN.finditer(css):
+        token = match[0]
         if token in "([":
             depth += 1
         elif token in ")]":
             depth -= 1
         elif depth <= 0 and len(token) == 1:
-            yield found.start(), token
+            yield match.start(), token
 
 
 def _split_list(query: str) -> list[str]:
     commas = [index for index, character in iterate_top_level(query) if character == ","] if "," in query else []
-    begins, ends = [0, *(index + 1 for index in commas)], [*commas, len(query)]
-    return [query[begin:end].strip() for begin, end in zip(begins, ends, strict=True)]
+    starts, ends = [0, *(index + 1 for index in commas)], [*commas, len(query)]
+    return [query[start:end].strip() for start, end in zip(starts, ends, strict=True)]
 
 
 def _split_take(part: str) -> tuple[str, Take, str]:
@@ -166,14 +166,14 @@ def _split_take(part: str) -> tuple[str, Take, str]:
     :raises ValueError: the pseudo-element is unknown.
     """
     colons = [index for index, character in iterate_top_level(part) if character == ":"] if "::" in part else []
-    begin = next((index for index in colons if index + 1 in colons), None)
-    if begin is None:
+    start = next((index for index in colons if index + 1 in colons), None)
+    if start is None:
         return part, "element", ""
-    found = _match_pseudo_element(part, begin)
-    if not found:
+    match = _match_pseudo_element(part, start)
+    if not match:
         raise ValueError(f"Invalid CSS selector {part!r}: only ::text and ::attr(name) can follow '::', at its end.")
-    css = part[:begin]
-    name = found["name"] or found["double"] or found["single"] or ""
+    css = part[:start]
+    name = match["name"] or match["double"] or match["single"] or ""
     bare = css.rstrip()
     if bare.endswith((">", "+", "~")):
         return f"{bare} *", "attribute" if name else "text", name
@@ -223,8 +223,8 @@ def _prepare(parts: list[str], take: Take, name: str) -> Query:
 
 def scope_of(compound: str) -> str:
     """A compound with the attribute ``SCOPE`` in place of ``:scope``."""
-    found = _match_scope(compound)
-    return f"[{SCOPE}]{compound[found.end() :]}" if found else compound
+    match = _match_scope(compound)
+    return f"[{SCOPE}]{compound[match.end() :]}" if match else compound
 
 
 def _count_descendant_steps(chain: Sequence[str]) -> int:
@@ -236,8 +236,8 @@ def _count_sibling_steps(chain: Sequence[str]) -> int:
 
 
 def _replace_scope_by_root(part: str) -> str:
-    found = _match_scope(part)
-    return ":root" + part[found.end() :] if found else part
+    match = _match_scope(part)
+    return ":root" + part[match.end() :] if match else part
 
 
 def _search(parts: list[str]) -> Search:
@@ -271,8 +271,8 @@ def _find_anchors(parts: list[str]) -> frozenset[str]:
     if any(":scope" in part.lower() for part in parts):
         return frozenset()
     firsts = [chain[0] for chain in map(_split_compounds, parts) if len(chain) > 1]
-    found = [match and (match["mark"] or match["tag"]) for match in map(_match_anchor, firsts)]
-    return frozenset(each.lower() for each in found if each) if all(found) else frozenset()
+    anchors = [match and (match["mark"] or match["tag"]) for match in map(_match_anchor, firsts)]
+    return frozenset(each.lower() for each in anchors if each) if all(anchors) else frozenset()
 
 
 def _split_steps(chain: list[str], steps: list[SearchStep], *, first: bool = False) -> str:
@@ -291,14 +291,14 @@ def _split_steps(chain: list[str], steps: list[SearchStep], *, first: bool = Fal
 
 def _split_compounds(part: str) -> list[str]:
     """The compounds of a selector, all but the first with the combinator in front of them."""
-    begins = [0]
+    starts = [0]
     in_combinator = False
     for index, character in iterate_top_level(part):
         is_combinator = character in " \t\r\n\f>+~"
         if is_combinator and not in_combinator:
-            begins.append(index)
+            starts.append(index)
         in_combinator = is_combinator
-    return [part[begin:end] for begin, end in zip(begins, [*begins[1:], len(part)], strict=True)]
+    return [part[start:end] for start, end in zip(starts, [*starts[1:], len(part)], strict=True)]
 
 
 def _is_valid(css: str) -> bool:
@@ -323,7 +323,7 @@ def _to_xpath(css: str) -> str:
 
 
 def _without_strings(css: str) -> str:
-    return "".join(found[0] for found in _TOKEN.finditer(css) if found[0][0] not in "\"'\\")
+    return "".join(match[0] for match in _TOKEN.finditer(css) if match[0][0] not in "\"'\\")
 
 
 def _explain_invalid(css: str, reason: str = "") -> str:

@@ -133,18 +133,18 @@ class OutputBudget:
     HTML of all elements together is 512 times as long as the page.
     """
 
-    __slots__ = ("_left",)
+    __slots__ = ("_remaining",)
 
     def __init__(self, size: int) -> None:
-        self._left = _MAX_CHARACTERS + _MAX_TIMES * size
+        self._remaining = _MAX_CHARACTERS + _MAX_TIMES * size
 
     def spend(self, text: str) -> str:
         """Count ``text`` and return it.
 
         :raises ValueError: the limit of the page is exceeded.
         """
-        self._left -= len(text)
-        if self._left < 0:
+        self._remaining -= len(text)
+        if self._remaining < 0:
             raise ValueError(
                 "The selected elements of this page return too much HTML and text: nested elements repeat what is "
                 "inside of them. Select fewer elements."

@@ -80,18 +80,18 @@ class XmlDocument:
             self._bases = {element: element.get(_BASE) for element in self.root.iterfind(f".//*[@{_BASE}]")}
 
     @property
-    def _whole(self) -> XmlElements:
+    def _root_selection(self) -> XmlElements:
         return XmlElements(self, [] if self.root is None else [self.root])
 
     def css(self, query: str) -> Selection:
-        return self._whole.css(query)
+        return self._root_selection.css(query)
 
     def xpath(self, query: str, namespaces: Mapping[str, str] | None = None, **variables: Any) -> Selection:
-        return self._whole.xpath(query, namespaces, **variables)
+        return self._root_selection.xpath(query, namespaces, **variables)
 
     def links(self) -> list[str]:
         """The links of feeds and sitemaps: ``<link>`` and ``<loc>`` in any namespace, and ``<a>``."""
-        return self._whole.xpath(_LINKS)._get_links()
+        return self._root_selection.xpath(_LINKS)._get_links()
 
     def resolve(self, link: str, element: Any) -> str:
         """The link of an element, made absolute if an element below the root has an ``xml:base`` for it."""
@@ -187,12 +187,12 @@ def _cut(text: str) -> str:
     """Cut the text after about ``MAX_MARKUP`` tags, attributes and references."""
     if len(text) <= MAX_MARKUP:
         return text
-    left = MAX_MARKUP
+    remaining = MAX_MARKUP
     for start in range(0, len(text), _WINDOW):
         end = start + _WINDOW
-        left -= text.count("<", start, end) + text.count("=", start, end) + text.count("&", start, end)
-        left += sum(text.count(entity, start, end) for entity in _XML_ENTITIES)
-        if left < 0:
+        remaining -= text.count("<", start, end) + text.count("=", start, end) + text.count("&", start, end)
+        remaining += sum(text.count(entity, start, end) for entity in _XML_ENTITIES)
+        if remaining < 0:
             _log.warning("Cutting an XML document of %d characters that exceeds the bounds", len(text))
             return text[:start]
     return text

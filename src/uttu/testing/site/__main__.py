@@ -19,20 +19,24 @@ from uttu.testing.site.server import Running, serve
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    usual = Site()
+    defaults = Site()
     parser = argparse.ArgumentParser(
         prog="python -m uttu.testing.site",
         description="Serve a site made for testing crawlers: pages, a shop, oddities, traps. Loopback only.",
     )
-    parser.add_argument("--seed", type=int, default=usual.seed, help="another seed, another site (%(default)s)")
-    parser.add_argument("--hosts", type=int, default=usual.hosts, help="how many addresses (%(default)s)")
-    parser.add_argument("--base", default=usual.base, help="the first address (%(default)s)")
-    parser.add_argument("--port", type=int, default=usual.port, help="0 takes a free one (%(default)s)")
-    parser.add_argument("--pages", type=int, default=usual.pages, help="ordinary pages, over all hosts (%(default)s)")
-    parser.add_argument("--links", type=int, default=usual.links, help="links on each page (%(default)s)")
-    parser.add_argument("--page-bytes", type=int, default=usual.page_bytes, help="size of a page (%(default)s)")
-    parser.add_argument("--products", type=int, default=usual.products, help="products in the shop (%(default)s)")
-    parser.add_argument("--latency", type=float, default=usual.latency, help="seconds before each answer (%(default)s)")
+    parser.add_argument("--seed", type=int, default=defaults.seed, help="another seed, another site (%(default)s)")
+    parser.add_argument("--hosts", type=int, default=defaults.hosts, help="how many addresses (%(default)s)")
+    parser.add_argument("--base", default=defaults.base, help="the first address (%(default)s)")
+    parser.add_argument("--port", type=int, default=defaults.port, help="0 takes a free one (%(default)s)")
+    parser.add_argument(
+        "--pages", type=int, default=defaults.pages, help="ordinary pages, over all hosts (%(default)s)"
+    )
+    parser.add_argument("--links", type=int, default=defaults.links, help="links on each page (%(default)s)")
+    parser.add_argument("--page-bytes", type=int, default=defaults.page_bytes, help="size of a page (%(default)s)")
+    parser.add_argument("--products", type=int, default=defaults.products, help="products in the shop (%(default)s)")
+    parser.add_argument(
+        "--latency", type=float, default=defaults.latency, help="seconds before each answer (%(default)s)"
+    )
     parser.add_argument("--crawl-delay", type=float, help="seconds, for robots.txt")
     parser.add_argument("--certificate", default="", help="PEM file; serves https")
     parser.add_argument("--key", default="", help="PEM file of its key, if it is another one")
@@ -70,10 +74,10 @@ async def run(site: Site, log: Path | None, piped: bool) -> None:
 
 def _heed(running: Running, stop: asyncio.Event) -> None:
     """Handle input from the parent process: each line asks for a flush of the log, the end of input ends the site."""
-    said = os.read(0, 4096)
-    if not said:
+    data = os.read(0, 4096)
+    if not data:
         stop.set()
-    for _ in range(said.count(b"\n")):
+    for _ in range(data.count(b"\n")):
         running.flush()
         print("flushed", flush=True)
 
@@ -81,8 +85,8 @@ def _heed(running: Running, stop: asyncio.Event) -> None:
 def main(argv: list[str] | None = None) -> int:
     chosen = arguments(argv)
     # Raise the limit of open files: there may be hundreds of hosts, each with a listening socket and clients.
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     try:
         uvloop.run(run(site_of(chosen), chosen.log, chosen.piped))
     except (OSError, ValueError) as error:

@@ -126,17 +126,17 @@ class LogReader:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._read = 0  # bytes
-        self._found: dict[int, Record] = {}
+        self._records: dict[int, Record] = {}
 
     def records(self) -> list[Record]:
         """All records so far, in the order of arrival. A line that is still being written is left out."""
         with self._path.open("rb") as file:
             file.seek(self._read)
-            whole, end, _ = file.read().rpartition(b"\n")
-        self._read += len(whole) + len(end)
-        for record in _decode_lines(whole):
-            self._found[record.id] = record
-        return list(self._found.values())
+            lines, end, _ = file.read().rpartition(b"\n")
+        self._read += len(lines) + len(end)
+        for record in _decode_lines(lines):
+            self._records[record.id] = record
+        return list(self._records.values())
 
 
 _decode_lines: Final = msgspec.json.Decoder(Record).decode_lines
@@ -147,11 +147,11 @@ def gaps(records: Iterable[Record]) -> dict[str, list[float]]:
     times: defaultdict[str, list[float]] = defaultdict(list)
     for record in records:
         times[record.host].append(record.time)
-    found: dict[str, list[float]] = {}
+    gaps_by_host: dict[str, list[float]] = {}
     for host, moments in times.items():
         moments.sort()
-        found[host] = [later - earlier for earlier, later in pairwise(moments)]
-    return found
+        gaps_by_host[host] = [later - earlier for earlier, later in pairwise(moments)]
+    return gaps_by_host
 
 
 def fetches(records: Iterable[Record]) -> Counter[tuple[str, str]]:
@@ -166,12 +166,12 @@ def overlaps(records: Iterable[Record]) -> dict[str, int]:
         end = record.ended if record.ended is not None else record.lost
         events[record.host].append((record.time, 1))
         events[record.host].append((float("inf") if end is None else end, -1))
-    found: dict[str, int] = {}
+    peaks: dict[str, int] = {}
     for host, moments in events.items():
-        running = most = 0
+        running = peak = 0
         # After sorting, an end comes before a beginning at the same time.
         for _, change in sorted(moments):
             running += change
-            most = max(most, running)
-        found[host] = most
-    return found
+            peak = max(peak, running)
+        peaks[host] = peak
+    return peaks

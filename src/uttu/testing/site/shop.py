@@ -48,24 +48,24 @@ class Shop:
         return None
 
     def _category(self, name: str, number: int) -> Reply:
-        found = self._categories.get(name)
-        return self._listing(found[0].category, f"/shop/category/{name}/", found, number) if found else None
+        stock = self._categories.get(name)
+        return self._listing(stock[0].category, f"/shop/category/{name}/", stock, number) if stock else None
 
     def _listing(self, name: str, folder: str, stock: Sequence[Product], number: int) -> Reply:
-        shown, last = _cut(stock, number)
-        if not shown:
+        visible, last = _cut(stock, number)
+        if not visible:
             return None
         boxes = "".join(
             f'<article class="product" data-sku="{one.sku}">\n<h3><a href="{one.path}">{one.name}</a></h3>\n'
             f'<p class="price">£{one.price}</p>\n<p class="stock">{_stock(one)}</p>\n</article>\n'
-            for one in shown
+            for one in visible
         )
         categories = "".join(
             f'<li><a href="/shop/category/{key}/">{group[0].category}</a></li>\n'
             for key, group in sorted(self._categories.items())
         )
-        before = _folder(folder, number - 1)
-        previous = f'<li class="previous"><a href="{before}">previous</a></li>\n' if number > 1 else ""
+        previous_url = _folder(folder, number - 1)
+        previous = f'<li class="previous"><a href="{previous_url}">previous</a></li>\n' if number > 1 else ""
         following = f'<li class="next"><a href="{folder}page/{number + 1}/">next</a></li>\n' if number < last else ""
         return html(
             name,
@@ -103,11 +103,11 @@ class Shop:
         )
 
     def _api(self, number: int) -> Answer | None:
-        shown, last = _cut(self._all, number)
-        if not shown:
+        visible, last = _cut(self._all, number)
+        if not visible:
             return None
         following = f"/shop/api/products?page={number + 1}" if number < last else None
-        return json({"page": number, "pages": last, "total": len(self._all), "products": shown, "next": following})
+        return json({"page": number, "pages": last, "total": len(self._all), "products": visible, "next": following})
 
 
 def _cut(stock: Sequence[Product], number: int) -> tuple[Sequence[Product], int]:

@@ -14,7 +14,7 @@ class Statuses:
     """Answers ``/odd/status/…``, ``/odd/flaky/…`` and ``/odd/429/…``."""
 
     def __init__(self) -> None:
-        self._asked: Counter[tuple[int, str]] = Counter()
+        self._counts: Counter[tuple[int, str]] = Counter()
 
     def status(self, parts: list[str], incoming: Incoming) -> Reply:
         code = natural(parts[1]) if len(parts) == 2 else None
@@ -30,22 +30,22 @@ class Statuses:
         return interim
 
     def flaky(self, parts: list[str], incoming: Incoming) -> Reply:
-        asked = self._ask(incoming)
-        if asked > incoming.number("fails", 2):
-            return html("Up again", f"<p>Asked {asked} times.</p>")
-        return html("Down", f"<p>Asked {asked} times.</p>", int(incoming.number("status", 503)))
+        count = self._count_request(incoming)
+        if count > incoming.number("fails", 2):
+            return html("Up again", f"<p>Asked {count} times.</p>")
+        return html("Down", f"<p>Asked {count} times.</p>", int(incoming.number("status", 503)))
 
     def too_many(self, parts: list[str], incoming: Incoming) -> Reply:
-        asked = self._ask(incoming)
-        if asked > incoming.number("times", 2):
-            return html("Welcome", f"<p>Asked {asked} times.</p>")
+        count = self._count_request(incoming)
+        if count > incoming.number("times", 2):
+            return html("Welcome", f"<p>Asked {count} times.</p>")
         after = incoming.number("after", 1)
         # A date has whole seconds. Round up: rounded down, it would be too early.
         when = formatdate(math.ceil(time.time() + after), usegmt=True) if "date" in incoming.query else f"{after:g}"
         page = html("Too many requests", "<p>Later.</p>", 429)
         return Answer(page.body, page.content_type, 429, (("Retry-After", when),))
 
-    def _ask(self, incoming: Incoming) -> int:
+    def _count_request(self, incoming: Incoming) -> int:
         key = (incoming.host, incoming.path)
-        self._asked[key] += 1
-        return self._asked[key]
+        self._counts[key] += 1
+        return self._counts[key]
