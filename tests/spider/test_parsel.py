@@ -307,6 +307,12 @@ def test_templates_are_part_of_the_page() -> None:
     )
 
 
+def test_implied_elements_in_templates_are_removed() -> None:
+    page = page_of("<template><colgroup><tr><td>1</td></tr></template>")
+    assert page.css("template").get() == "<template><colgroup></colgroup><tr><td>1</td></tr></template>"
+    assert page.css("template > tr > td::text").get() == "1"
+
+
 def test_pages_without_doctype_match_classes_in_any_case() -> None:
     assert page_of("<p class=Foo>x").css(".foo::text").get() == "x"
     assert page_of("<!doctype html><p class=Foo>x").css(".foo::text").get() is None

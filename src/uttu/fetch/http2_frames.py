@@ -234,7 +234,6 @@ class HpackDecoder:
     """
 
     def __init__(self, limit: int) -> None:
-
         self._limit = limit
         self._table: deque[HeaderField] = deque()
         self._size = 0

@@ -45,10 +45,18 @@ class Document:
     :param size: of the page in bytes.
     """
 
-    __slots__ = ("_ancestor_names", "_cost", "_implied_removed", "_mirror", "budget", "namespaces", "roots")
+    __slots__ = (
+        "_ancestor_names",
+        "_cost",
+        "_has_templates",
+        "_implied_removed",
+        "_mirror",
+        "budget",
+        "namespaces",
+        "roots",
+    )
 
     def __init__(self, roots: tuple[LexborNode, ...], size: int) -> None:
-
         self.roots = roots
         self.budget = OutputBudget(size)
         self.namespaces: dict[str, str] = {}
@@ -58,6 +66,7 @@ class Document:
         # siblings.
         self._ancestor_names: tuple[int, frozenset[str]] | None = None
         self._cost: CostEstimator | None = None
+        self._has_templates = False
         for root in roots:
             before = root.prev
             while before is not None and before.tag != "-doctype":
@@ -65,6 +74,7 @@ class Document:
             if before is not None:
                 before.decompose()  # otherwise lexbor counts the doctype as the first child
             if root.parser.tags("template"):
+                self._has_templates = True
                 open_templates(root)
 
     def css(self, query: str) -> Selection:
@@ -89,7 +99,7 @@ class Document:
             self._implied_removed = True
             self._ancestor_names = None
             for root in self.roots:
-                remove_implied(root)
+                remove_implied(root, has_templates=self._has_templates)
 
     def find(self, query: Query, node: LexborNode, *, first: bool = False) -> list[LexborNode]:
         """The elements that match, in document order; also the node itself if it matches.

@@ -120,11 +120,14 @@ def open_templates(root: LexborNode) -> None:
                     fragments += child.template_fragments()
 
 
-def remove_implied(root: LexborNode) -> None:
-    """Remove the ``IMPLIED`` elements that have no tag in the source, and keep their content."""
+def remove_implied(root: LexborNode, *, has_templates: bool) -> None:
+    """Remove the ``IMPLIED`` elements that have no tag in the source, and keep their content.
+
+    The parser adds them to tables, and to the content of templates that begins like that of a table.
+    """
     parser = root.parser
     removed = False
-    for name in IMPLIED if parser.tags("table") else ():
+    for name in IMPLIED if has_templates or parser.tags("table") else ():
         nodes = parser.tags(name)
         for node, is_implied in zip(nodes, _are_implied(parser, name, len(nodes)), strict=False):
             if is_implied:
