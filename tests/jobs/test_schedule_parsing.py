@@ -90,7 +90,7 @@ def test_errors_are_reported(text: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(text)
     assert says in str(caught.value)
-    assert str(caught.value).count("schedule 'morning'") == 1
+    assert str(caught.value).count("Schedule 'morning'") == 1
 
 
 def test_arguments_must_be_ones_that_can_be_kept() -> None:
