@@ -459,3 +459,18 @@ def test_odd_documents() -> None:
     with pytest.raises(ValueError, match="XPath"):
         page_of("").xpath("//é[")
     assert page_of("<é>x</é><p title=é>y").xpath("//*[@title='é']/text()").get() == "y"
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "<table><tbody><tr><td>1<tr><td>2</tbody></table>",
+        "<TABLE class=x><thead><tr><th>h</thead><tbody><tr><td><table><tbody><tr><td>1</table><td>2</table>",
+        "<table><!-- <tr> --><colgroup span=2></colgroup><tbody><tr><td><script>'<tr>'</script>1</table>",
+    ],
+)
+def test_tables_with_written_sections_are_parsed_once(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("uttu.spider.nodes._find_implied")
+    page = page_of(f"<p>x</p>{table}")
+    assert len(page.css("tbody")) == table.lower().count("<tbody")
+    assert page.css("table > tr").getall() == []
