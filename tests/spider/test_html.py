@@ -298,3 +298,13 @@ def test_absent_elements_of_a_large_page() -> None:
         tree = html.parse(("<p>x</p>" * html._FEW_TAGS + source).encode())
         assert isinstance(tree, html._SearchedParser)
         assert tree._absent == absent
+
+
+@pytest.mark.parametrize(
+    "piece", ["<table><!-- ", "<table><script>", "<table>x", "</tbody><!-- --", "<table><tbody><!-- "]
+)
+def test_tables_are_checked_in_linear_time(piece: str) -> None:
+    source = piece * 7_000 + "x" * 4_000_000 + "-->"
+    began = time.process_time()
+    page_of(source).css("table > tr").getall()
+    assert time.process_time() - began < 2

@@ -30,7 +30,7 @@ from typing import Final
 
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
 
-from uttu.spider.html_rewriter import ATTRIBUTE, MAX_ATTRIBUTES, MAX_ELEMENTS, NAME, TagSurvey
+from uttu.spider.html_rewriter import ATTRIBUTE, MAX_ATTRIBUTES, MAX_ELEMENTS, NAME, TagSurvey, any_case
 
 THREAD_BYTES: Final = 256 * 1024
 """Larger pages are parsed in a thread: parsing takes about 7 ms a megabyte, starting a thread's work 0.1 ms."""
@@ -65,9 +65,9 @@ _find_formatting_or_sought: Final = re.compile(
 ).findall
 # A formatting element whose tag ends at the first ">" beyond doubt. If two have the same text, they are alike.
 _find_plain_formatting: Final = re.compile(
-    rb"<(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)"
-    rb"(?:[\t\n\f\r ]+[a-z][a-z0-9_:.-]*(?:=(?:\"[^\"<>]*\"|'[^'<>]*'|[^\t\n\f\r \"'`=<>/]+))?)+[\t\n\f\r ]*>",
-    re.IGNORECASE,
+    rb"<(?=[bcefinstuBCEFINSTU])(?:%s)(?:[\t\n\f\r ]+[a-zA-Z][a-zA-Z0-9_:.-]*"
+    rb"(?:=(?:\"[^\"<>]*\"|'[^'<>]*'|[^\t\n\f\r \"'`=<>/]+))?)+[\t\n\f\r ]*>"
+    % any_case(b"b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u")
 ).findall
 _too_many_attributes: Final = re.compile(rb"</?%s(?:%s){%d}" % (NAME, ATTRIBUTE, MAX_ATTRIBUTES + 1))
 _remove_quoted: Final = re.compile(rb"\"[^\"]*\"|'[^']*'").sub

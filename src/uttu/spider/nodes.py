@@ -8,18 +8,26 @@ from typing import Final
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+from uttu.spider.html_rewriter import any_case
 from uttu.spider.query import IMPLIED
 
 MAX_STEPS_UP: Final = 32
 """How many ancestors are checked one by one. Deeper trees use a method whose time does not depend on the depth."""
 _WRITTEN_MARK: Final = "uttu-written"
-# The tags that open and close sections of tables. Comments and raw text are matched as a whole, with empty groups; the
-# first group has the last character of raw text without an end.
-_RAW: Final = rb"(?:script|style|textarea|title|iframe|xmp|noembed|noframes)(?=[\s/>])"
-_TABLE_TAG: Final = rb"/?(?:table|tbody|thead|tfoot)|tr|td|th|colgroup|col|caption|template|svg|math|plaintext"
-_find_table_tags: Final = re.compile(
-    rb"<(?:!--.*?(?:-->|\Z)|%s.*?(?:</%s|(.\Z))|(%s)(?=[\s/>]))" % (_RAW, _RAW, _TABLE_TAG), re.IGNORECASE | re.DOTALL
-).findall
+# Tags after which a row or column is outside of a section: the parser adds one around it.
+_find_outside: Final = re.compile(
+    rb"<(?:%s|/(?:%s)|(?P<doubt>%s))(?=[\s/>])"
+    % (any_case(b"table|colgroup"), any_case(b"tbody|thead|tfoot"), any_case(b"col|caption"))
+).finditer
+_SECTION: Final = rb"/?(?:%s)|%s" % (any_case(b"table|tbody|thead|tfoot"), any_case(b"colgroup"))
+_IN_DOUBT: Final = any_case(b"tr|td|th|svg|math")
+_RAW: Final = rb"(?:%s)(?=[\s/>])" % any_case(b"script|style|textarea|title|iframe|xmp|noembed|noframes")
+# The next tag of a table, or a comment or raw text as a whole. Raw text without an end is in doubt, too.
+_find_table_tag: Final = re.compile(
+    rb"<(?:(?P<section>%s)(?=[\s/>])|(?P<doubt>%s)(?=[\s/>])"
+    rb"|!--[^-]*+(?:-(?!->)[^-]*+)*+|%s[^<]*+(?:<(?!/%s)[^<]*+)*+(?:<|(?P<unclosed>)\Z))"
+    % (_SECTION, _IN_DOUBT, _RAW, _RAW)
+).search
 _written: Final = re.compile(rb"<(?:%s)(?=[\s/>])" % "|".join(IMPLIED).encode(), re.IGNORECASE)
 _find_written, _mark_written = _written.search, _written.sub
 
@@ -138,7 +146,7 @@ def remove_implied(root: LexborNode, *, has_templates: bool) -> None:
     if not has_templates and not parser.tags("table"):
         return
     nodes = {name: parser.tags(name) for name in IMPLIED}
-    if not any(nodes.values()) or not _may_imply(parser.raw_html):
+    if not any(nodes.values()) or not (has_templates or _may_imply(parser.raw_html)):
         return
     implied = _find_implied(parser, nodes)
     for node in implied:
@@ -148,28 +156,21 @@ def remove_implied(root: LexborNode, *, has_templates: bool) -> None:
 
 
 def _may_imply(source: bytes) -> bool:
-    """Whether the parser may have added an ``IMPLIED`` element; true if in doubt.
+    """Whether the parser may have added an ``IMPLIED`` element to a table; true if in doubt.
 
-    It adds one where a row stands in a table outside of a section, or a column outside of a group. This takes a tenth
-    of the time of parsing again, and most pages need no more.
+    It adds one where a row stands in a table outside of a section, or a column outside of a group. This takes less time
+    than parsing again, and most pages need no more.
     """
-    tables: list[bool] = []  # the open ones; for each, whether a section is open
-    for unclosed, name in _find_table_tags(source):
-        match name.lower():
-            case b"table":
-                tables.append(False)
-            case b"/table":
-                del tables[-1:]
-            case b"tbody" | b"thead" | b"tfoot" if tables:
-                tables[-1] = True
-            case b"/tbody" | b"/thead" | b"/tfoot" | b"colgroup" if tables:
-                tables[-1] = False
-            case b"tr" | b"td" | b"th" | b"svg" | b"math" if tables and not tables[-1]:
+    left = 4 * len(source)  # bytes to look at: comments within comments could take quadratic time
+    for outside in _find_outside(source):
+        if outside["doubt"] is not None:
+            return True
+        position = outside.end()
+        while (tag := _find_table_tag(source, position)) is not None and tag["section"] is None:
+            left -= tag.end() - position
+            if tag["doubt"] is not None or tag["unclosed"] is not None or left < 0:
                 return True
-            case b"col" | b"caption" | b"template" | b"plaintext":
-                return True
-            case b"" if unclosed:
-                return True
+            position = tag.end()
     return False
 
 
