@@ -56,19 +56,19 @@ _log = logging.getLogger("uttu.html")
 SOUGHT: Final = frozenset(("base", "table", "template"))
 """Elements that are looked for in every page, and that few large pages have."""
 
-# Finds formatting elements with attributes (a match that ends with a space or "/") and the first letters of SOUGHT. It
-# also finds some others, such as <form>, because it only checks a few letters, which is faster.
+# Finds the tags of formatting elements with attributes, up to the next "<" or ">", and "<" with the first three letters
+# of SOUGHT. It also finds some others, such as <form>, because it only checks a few letters, which is faster.
 _find_formatting_or_sought: Final = re.compile(
     rb"<[bisuetfcnBISUETFCN](?:[\t\n\f\r /mtioMTIO]"
     rb"(?:(?<=[\t\n\f\r /])|(?<=[eEtT][mMtT])[\t\n\f\r /]|(?<=[bsfcnBSFCN][mtioMTIO])[a-zA-Z]{1,4}[\t\n\f\r /])"
-    rb"|[aAeE][bBmMsS])"
+    rb"[^<>]*+>?|[aAeE][bBmMsS])"
 ).findall
 # A formatting element whose tag ends at the first ">" beyond doubt. If two have the same text, they are alike.
-_find_plain_formatting: Final = re.compile(
-    rb"<(?=[bcefinstuBCEFINSTU])(?:%s)(?:[\t\n\f\r ]+[a-zA-Z][a-zA-Z0-9_:.-]*"
+_is_plain_formatting: Final = re.compile(
+    rb"<(?:%s)(?:[\t\n\f\r ]+[a-zA-Z][a-zA-Z0-9_:.-]*"
     rb"(?:=(?:\"[^\"<>]*\"|'[^'<>]*'|[^\t\n\f\r \"'`=<>/]+))?)+[\t\n\f\r ]*>"
     % any_case(b"b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u")
-).findall
+).fullmatch
 _too_many_attributes: Final = re.compile(rb"</?%s(?:%s){%d}" % (NAME, ATTRIBUTE, MAX_ATTRIBUTES + 1))
 _remove_quoted: Final = re.compile(rb"\"[^\"]*\"|'[^']*'").sub
 _find_tags: Final = re.compile(rb"<[a-zA-Z][^<>]*").findall
@@ -142,10 +142,11 @@ def _is_surely_cheap(body: bytes, tags: int, tags_found: list[bytes] | None) -> 
     if tags > _MANY_TAGS:
         return False
     if tags_found:
-        formatting = sum(each[-1] in b"\t\n\f\r /" for each in tags_found)
-        if formatting * (tags - formatting) > _MAX_REOPENED:
-            formatting -= _count_alike(body)
-            if formatting * (tags - formatting) > _MAX_REOPENED:
+        formatting = [each for each in tags_found if not _is_sought(each)]
+        count = len(formatting)
+        if count * (tags - count) > _MAX_REOPENED:
+            count -= _count_alike(formatting)
+            if count * (tags - count) > _MAX_REOPENED:
                 return False
     if size > _LARGE_BYTES:
         return _too_many_attributes.search(body) is None and not _has_many_names(body)
@@ -154,16 +155,20 @@ def _is_surely_cheap(body: bytes, tags: int, tags_found: list[bytes] | None) -> 
     return size <= _SHORT_TAG or not _has_long_tag(body)
 
 
-def _count_alike(body: bytes) -> int:
+def _is_sought(found: bytes) -> bool:
+    """Whether a match of ``_find_formatting_or_sought`` is the beginning of an element of ``SOUGHT``."""
+    return len(found) == 4 and found[1:].isalpha()
+
+
+def _count_alike(formatting: list[bytes]) -> int:
     """How many formatting elements are never opened again: ``_MAX_ALIKE`` others have the same name and attributes."""
-    return sum(count - _MAX_ALIKE for count in Counter(_find_plain_formatting(body)).values() if count > _MAX_ALIKE)
+    counts = Counter(formatting).items()
+    return sum(count - _MAX_ALIKE for tag, count in counts if count > _MAX_ALIKE and _is_plain_formatting(tag))
 
 
 def _find_absent(tags_found: list[bytes]) -> frozenset[str]:
     """The elements of ``SOUGHT`` that ``_find_formatting_or_sought`` did not find."""
-    if not tags_found:
-        return SOUGHT
-    beginnings = {each.lower() for each in set(tags_found)}
+    beginnings = {each.lower() for each in set(tags_found) if _is_sought(each)}
     return frozenset(name for name in SOUGHT if b"<" + name[:3].encode() not in beginnings)
 
 

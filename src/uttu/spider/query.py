@@ -194,7 +194,7 @@ def _prepare(parts: list[str], take: Take, name: str) -> Query:
         return Query(css, take, name, is_all=True)
     names = {part.lower() for part in parts if _match_tag(part)}
     by_name = len(names) == len(parts)
-    ignores_tables = by_name and names.isdisjoint(IMPLIED) and take in ("element", "attribute")
+    ignores_tables = all(_ignores_tables(part, take) for part in parts)
     if _match_tag(css):
         return Query(css, take, name, is_tag=True, ignores_tables=ignores_tables)
     plain = ", ".join(_replace_scope_by_root(part) for part in parts)
@@ -219,6 +219,31 @@ def _prepare(parts: list[str], take: Take, name: str) -> Query:
         includes_siblings=within.includes_siblings,
         chains=chains if descendant_steps > 1 or sibling_steps or counts_siblings else (),
     )
+
+
+def _ignores_tables(part: str, take: Take) -> bool:
+    """Whether neither the matches of a selector nor what is taken of them depend on ``IMPLIED`` elements.
+
+    These have no attributes. So a compound of a name, classes, ids and attributes does not match them, unless the name
+    is theirs. Of the texts that are children of an element, only those of a table are in another place with them.
+    """
+    if not _match_plain_descendants(part):
+        return False
+    names = [name.lower() for name in _find_compound_names(part)]
+    if not set(names).isdisjoint(IMPLIED):
+        return False
+    if take == "text":
+        last = _find_compound_names(part.split()[-1])
+        return bool(last) and last[0].lower() not in ("table", "template")
+    return take in ("element", "attribute")
+
+
+_VALUE: Final = r"""(?:"[^"\s\\]*"|'[^'\s\\]*'|[\w-]+)"""
+# A name, classes, ids and attributes, without spaces.
+_COMPOUND: Final = rf"(?=\S)(?:[a-zA-Z][\w-]*)?(?:[.#][a-zA-Z_][\w-]*|\[[a-zA-Z][\w-]*(?:[~|^$*]?={_VALUE})?\])*"
+# Such compounds, with only descendant combinators between them.
+_match_plain_descendants: Final = re.compile(rf"{_COMPOUND}(?:\s+{_COMPOUND})*", re.ASCII).fullmatch
+_find_compound_names: Final = re.compile(r"(?<!\S)[a-zA-Z][\w-]*", re.ASCII).findall
 
 
 def scope_of(compound: str) -> str:
