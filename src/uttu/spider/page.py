@@ -3,7 +3,8 @@
 Whether a response is HTML or XML (:func:`is_xml`) is decided by ``Content-Type``, except that
 
 - a feed or sitemap is XML, whatever its type, and ``<html>`` is HTML, also as ``application/xml``;
-- if the type is neither HTML nor XML, or missing, a document that begins with ``<?xml`` is XML.
+- a document that begins with ``<?xml`` is XML if its type is neither HTML nor XML, or missing, or if its type is
+  ``text/html`` and its root is not one of ``_HTML_ROOTS``: PHP serves all documents as ``text/html`` by default.
 
 :func:`find_refresh_target` finds the target of ``<meta http-equiv=refresh>`` without parsing the page.
 
@@ -63,6 +64,12 @@ _match_first_element: Final = re.compile(
     re.DOTALL | re.I,
 ).match
 _FEED_ROOTS: Final = frozenset((b"rss", b"feed", b"rdf", b"urlset", b"sitemapindex", b"opml"))
+# The first elements of HTML documents and of parts of them, which may begin with "<?xml", too.
+_HTML_ROOTS: Final = frozenset(
+    b"a article aside b base blockquote body br center div dl em fieldset figure font footer form frameset h1 h2 h3 h4 "
+    b"h5 h6 head header hr html i iframe img input li link main meta nav noscript ol option p pre script section select "
+    b"small span strong style svg table tbody td template tr u ul video".split()
+)
 _FEED_BEGINNINGS: Final = (b"<?xml", b"<rss", b"<feed", b"<rdf", b"<urls", b"<site", b"<opml")
 
 Target = str | Selection
@@ -395,12 +402,11 @@ def is_xml(response: Response) -> bool:
     root = match[1].lower() if match else b""
     if root in _FEED_ROOTS:
         return True
-    if (
-        root == b"html"
-        or media_type in ("text/html", "application/xhtml+xml")
-        or start[:14].lower() == b"<!doctype html"
-    ):
+    has_html_doctype = b"<!doctype html" in start[: match.start(1) if match else 14].lower()
+    if root == b"html" or media_type == "application/xhtml+xml" or has_html_doctype:
         return False
+    if media_type == "text/html":
+        return start.startswith(b"<?xml") and root != b"" and root not in _HTML_ROOTS
     return media_type.endswith(("/xml", "+xml")) or start.startswith(b"<?xml")
 
 
