@@ -259,7 +259,7 @@ class Page:
         - a URL if it begins with a scheme, ``/``, ``./``, ``../`` or ``?``, or is not a valid selector (``page/2``);
         - a selector if an element matches it, or if it can only be one: it has spaces, ``.class`` or ``#id`` at the
           beginning, ``[…]``, or the name of an HTML element (``li.next a``, ``a.next``);
-        - a URL if it ends like a file (``page-2.html``);
+        - a URL if it ends like a file (``page-2.html``, ``data.json``);
         - else an error, because it could be both (``next``, ``page-2``): use ``url=`` or ``page.css(…)``.
 
         :param url: always a URL.
