@@ -72,6 +72,11 @@ _HTML_ROOTS: Final = frozenset(
 )
 _FEED_BEGINNINGS: Final = (b"<?xml", b"<rss", b"<feed", b"<rdf", b"<urls", b"<site", b"<opml")
 
+# An escaped backslash, a surrogate pair, or (group 1) half of a pair, which msgspec refuses.
+_surrogate_escape: Final = re.compile(
+    r"\\\\|\\u[Dd][89ABab][0-9A-Fa-f]{2}\\u[Dd][C-Fc-f][0-9A-Fa-f]{2}|(\\u[Dd][89A-Fa-f][0-9A-Fa-f]{2})"
+)
+
 Target = str | Selection
 Handler = Callable[..., Any]
 
@@ -156,6 +161,8 @@ class Page:
     def json(self) -> Any:
         """The body as JSON. It is read as UTF-8, or else in the charset of :attr:`text`. Numbers may have any size.
 
+        Half of a surrogate pair, as in an emoji that was cut, becomes U+FFFD.
+
         :raises ValueError: the body is not JSON, or has more than ``MAX_CONTAINERS`` objects and arrays.
         """
         if len(self.body) > MAX_CONTAINERS and self.body.count(b"{") + self.body.count(b"[") > MAX_CONTAINERS:
@@ -164,12 +171,15 @@ class Page:
             return msgspec.json.decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
+        text = self.text
+        if "\\ud" in text or "\\uD" in text:
+            text = _surrogate_escape.sub(_replace_lone_surrogate, text)
         try:
-            return msgspec.json.decode(self.text)
+            return msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError) as error:
             if isinstance(error, msgspec.ValidationError):  # a number that msgspec refuses
                 with contextlib.suppress(ValueError, RecursionError):
-                    return json.loads(self.text, parse_constant=_refuse_constant)
+                    return json.loads(text, parse_constant=_refuse_constant)
             # Don't store the error in a variable: it refers to this frame, and the cycle would keep the page alive.
             raise ValueError(f"{self.url} is not JSON ({error}); it begins with {self.body[:60]!r}") from error
 
@@ -382,6 +392,10 @@ class Page:
 
     def __repr__(self) -> str:
         return f"<Page {self.status} {self.url}>"
+
+
+def _replace_lone_surrogate(found: re.Match[str]) -> str:
+    return r"\ufffd" if found[1] else found[0]
 
 
 def _refuse_constant(name: str) -> None:
