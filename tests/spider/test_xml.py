@@ -167,7 +167,7 @@ def test_feeds_are_xml_whatever_they_are_served_as(content_type: str) -> None:
         ("\ufeff<?xml version='1.0'?><data><link>x</link></data>", "text/plain", True),
         ("<data><link>x</link></data>", "text/html", False),
         ("<?xml version='1.0'?><data><link>x</link></data>", "text/html", True),
-        ("<?xml version='1.0'?>\n<s:Envelope xmlns:s='s'><link>x</link></s:Envelope>", "text/html; charset=utf-8", True),
+        ("<?xml version='1.0'?>\n<s:Envelope xmlns:s='s'><link>x</link></s:Envelope>", "text/html;charset=utf8", True),
         ("<?xml version='1.0'?><div><link>x</link></div>", "text/html", False),
         ("<?xml version='1.0'?><!DOCTYPE html><data><link>x</link></data>", "text/html", False),
         ("<?xml version='1.0'?>no element", "text/html", False),

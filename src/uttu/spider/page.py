@@ -67,8 +67,8 @@ _FEED_ROOTS: Final = frozenset((b"rss", b"feed", b"rdf", b"urlset", b"sitemapind
 # The first elements of HTML documents and of parts of them, which may begin with "<?xml", too.
 _HTML_ROOTS: Final = frozenset(
     b"a article aside b base blockquote body br center div dl em fieldset figure font footer form frameset h1 h2 h3 h4 "
-    b"h5 h6 head header hr html i iframe img input li link main meta nav noscript ol option p pre script section select "
-    b"small span strong style svg table tbody td template tr u ul video".split()
+    b"h5 h6 head header hr html i iframe img input li link main meta nav noscript ol option p pre script section "
+    b"select small span strong style svg table tbody td template tr u ul video".split()
 )
 _FEED_BEGINNINGS: Final = (b"<?xml", b"<rss", b"<feed", b"<rdf", b"<urls", b"<site", b"<opml")
 
