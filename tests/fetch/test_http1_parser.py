@@ -152,6 +152,19 @@ def test_headers(lines: bytes, pairs: list[tuple[str, str]]) -> None:
     assert reading.headers.pairs() == (*pairs, ("content-length", "0"))
 
 
+@pytest.mark.parametrize("coding", [b"identity", b" Identity ", b"", b"identity, identity"])
+def test_identity_is_no_transfer_coding(coding: bytes) -> None:
+    """The length counts; the host keeps the connection open."""
+    reading = read(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: " + coding + b"\r\nContent-Length: 13\r\n\r\n" + BODY)
+    assert (reading.body, reading.keep_alive) == (BODY, False)
+
+
+@pytest.mark.parametrize("minor", [2, 9])
+def test_later_minor_versions(minor: int) -> None:
+    reading = read(b"HTTP/1.%d 200 OK\r\nContent-Length: 13\r\n\r\n" % minor + BODY)
+    assert (reading.version, reading.body, reading.keep_alive) == ("HTTP/1.1", BODY, True)
+
+
 CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 

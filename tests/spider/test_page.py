@@ -223,6 +223,11 @@ def test_json_numbers_of_any_size(text: str) -> None:
     assert page_of(text.encode("utf-16"), content_type="application/json").json() == json.loads(text)
 
 
+def test_half_of_a_surrogate_pair_in_json() -> None:
+    page = page_of(r'["\ud83d\ude00", "cut \uD83D", "\ude00\ud83dx", "\\ud83d", 18446744073709551616]')
+    assert page.json() == ["\U0001f600", "cut \ufffd", "\ufffd\ufffdx", "\\ud83d", 2**64]
+
+
 def test_json_lookalikes() -> None:
     for body in ("[1e400", "NaN", "[1e400, Infinity]", "{1e400: 1}", "[" * 100_000 + "1e400", "1" * 100_000):
         with pytest.raises(ValueError, match="is not JSON"):

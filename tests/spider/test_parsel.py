@@ -267,6 +267,13 @@ def test_html_is_parsed_as_browsers_do() -> None:
     assert page.css("table p").getall() == []
 
 
+def test_implied_markup_is_as_in_browsers() -> None:
+    page = page_of("<option selected>x</option><pre>\n\na</pre><textarea>\nb</textarea>")
+    assert page.css("option::attr(selected)").get() == page.xpath("//option/@selected").get() == ""
+    assert page.css("head").get() == "<head></head>"
+    assert page.css("pre::text, textarea::text").getall() == ["\na", "b"]
+
+
 def test_rows_of_tables() -> None:
     mixed = (
         "<table id=a><tr><td>1</table><table id=b><tbody><tr><td>2<tr><td>3</tbody><tr><td>4</table>"

@@ -166,7 +166,12 @@ def test_feeds_are_xml_whatever_they_are_served_as(content_type: str) -> None:
         ("<?xml version='1.0'?><data><link>x</link></data>", "text/plain", True),
         ("\ufeff<?xml version='1.0'?><data><link>x</link></data>", "text/plain", True),
         ("<data><link>x</link></data>", "text/html", False),
-        ("<?xml version='1.0'?><data><link>x</link></data>", "text/html", False),
+        ("<?xml version='1.0'?><data><link>x</link></data>", "text/html", True),
+        ("<?xml version='1.0'?>\n<s:Envelope xmlns:s='s'><link>x</link></s:Envelope>", "text/html;charset=utf8", True),
+        ("<?xml version='1.0'?><div><link>x</link></div>", "text/html", False),
+        ("<?xml version='1.0'?><!DOCTYPE html><data><link>x</link></data>", "text/html", False),
+        ("<?xml version='1.0'?>no element", "text/html", False),
+        ("<?xml version='1.0'?><data><link>x</link></data>", "application/xhtml+xml", False),
         ("<?xml version='1.0'?><!DOCTYPE html><html><head><link>x</head></html>", "text/html", False),
         ("<?xml version='1.0'?><html xmlns='http://www.w3.org/1999/xhtml'><link>x", "application/xhtml+xml", False),
         ("<html xmlns='http://www.w3.org/1999/xhtml'><link>x</html>", "application/xml", False),
@@ -297,6 +302,8 @@ _pieces = st.sampled_from(
         "]]>",
         "<!--",
         "-->",
+        "<?",
+        "?>",
         "<b>",
         "x",
         " " * 20,
@@ -305,13 +312,60 @@ _pieces = st.sampled_from(
 )
 
 
-@given(st.lists(_pieces, max_size=40).map("".join), st.integers(17, 60))
-def test_entities_are_found_across_windows(text: str, window: int) -> None:
-    def replace(found: re.Match[str]) -> str:
-        return chr(name2codepoint[found[1]]) if found[1] in ("nbsp", "eacute", "thetasym") else found[0]
+@given(st.lists(_pieces, max_size=40).map("".join), st.integers(65, 160))
+def test_references_are_found_across_windows(text: str, window: int) -> None:
+    numbers = {"lt": "&#60;", "amp": "&#38;"}
 
-    literals = r"<!\[CDATA\[(?s:.*?)(?:\]\]>|\Z)|<!--(?s:.*?)(?:-->|\Z)"
-    expected = re.sub(rf"{literals}|&([A-Za-z]+);", replace, text)
+    def replace(found: re.Match[str]) -> str:
+        if not found["reference"]:
+            return found[0]
+        name = found["name"]
+        if name in numbers:
+            return numbers[name]
+        return chr(name2codepoint[name]) if name in name2codepoint else "&#38;" + found[0][1:]
+
+    literals = r"<!\[CDATA\[(?s:.*?)(?:\]\]>|\Z)|<!--(?s:.*?)(?:-->|\Z)|<\?(?s:.*?)(?:\?>|\Z)"
+    expected = re.sub(rf"{literals}|(?P<reference>&(?:(?P<name>[A-Za-z]+);)?)", replace, text)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(xml, "_WINDOW", window)
-        assert xml._replace_html_entities(text) == expected
+        assert xml._rewrite_references(text) == expected
+
+
+@pytest.mark.parametrize(
+    "error", ["AT&T &", "<br>", "&unknown;", "&#0;", "<a href=x/>", "&nbsp;", "<b></i></b>", "<![CDATA[&]]>"]
+)
+def test_references_after_an_error_are_kept(error: str) -> None:
+    """libxml2 drops all named references after the first error of a document."""
+    page = page_of(
+        f"<rss><channel><title>{error}</title><item><link>http://a.example/?a=1&amp;b=2</link><t>&lt;x&gt; &apos;</t>"
+        '</item><item><link href="/?c=&quot;&amp;d"/></item></channel></rss>',
+        content_type="application/rss+xml",
+    )
+    assert page.links() == ["http://a.example/?a=1&b=2", "http://example.org/?c=%22&d"]
+    assert page.css("t::text").get() == "<x> '"
+
+
+def test_bare_ampersands_are_text() -> None:
+    page = page_of(
+        "<rss><item><title>AT&T R&D & more &foo; &amp ok</title><link>http://a.example/?a=1&b=2&copy=3</link>"
+        '<a href="?x&y&amp;z"/><?php a && b?><d><![CDATA[a & b &nbsp;]]></d></item></rss>',
+        content_type="text/xml",
+    )
+    assert page.css("title::text").get() == "AT&T R&D & more &foo; &amp ok"
+    assert page.css("link::text").get() == "http://a.example/?a=1&b=2&copy=3"
+    assert page.css("a::attr(href)").get() == "?x&y&z"
+    assert page.xpath("//processing-instruction()").get() == "<?php a && b?>"
+    assert page.css("d::text").get() == "a & b &nbsp;"
+
+
+@pytest.mark.parametrize(
+    ("doctype", "own"),
+    [
+        ('<!DOCTYPE rss PUBLIC "-//Netscape//DTD RSS 0.91//EN" "http://example.org/rss.dtd">', "&own;"),
+        ("<!DOCTYPE rss [<!ENTITY own 'a>b'> <!ENTITY % p 'x'>] >", "a>b"),
+        ("<!DOCTYPE rss>", "&own;"),
+    ],
+)
+def test_html_entities_in_documents_with_a_doctype(doctype: str, own: str) -> None:
+    page = page_of(f"{doctype}<rss><t>caf&eacute; &amp; &own;.</t></rss>", content_type="text/xml")
+    assert page.xpath("string(//t)").get() == f"café & {own}."

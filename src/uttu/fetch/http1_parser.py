@@ -34,7 +34,7 @@ _MANY_LINES: Final = 5000  # a head with more lines is decoded as one piece
 BODILESS: Final = frozenset({204, 304})
 READING_STOPPED: Final = "reading stopped there"
 _START: Final = b"HTTP/1."
-_match_status_line: Final = re.compile(r"HTTP/1\.([01]) +([1-9][0-9]{2})(?: .*)?", re.DOTALL).fullmatch
+_match_status_line: Final = re.compile(r"HTTP/1\.([0-9]) +([1-9][0-9]{2})(?: .*)?", re.DOTALL).fullmatch
 _join_folded_lines: Final = re.compile(r"\n[ \t]+").sub
 _PRINTABLE: Final = bytes(range(0x20, 0x7F))
 _CACHED_LENGTH: Final = 128  # characters; shorter lines are cached
@@ -153,7 +153,8 @@ class ResponseParser:
         match = _match_status_line(first)
         if match is None:
             raise InvalidResponse(f"invalid status line {first[:60]!r}")
-        self.version, self.status = "HTTP/1." + match[1], int(match[2])
+        # A later minor version counts as the latest known one (RFC 9110, section 2.5).
+        self.version, self.status = "HTTP/1.0" if match[1] == "0" else "HTTP/1.1", int(match[2])
         if self.status == 101:
             raise InvalidResponse("unexpected 101 Switching Protocols")
         lookup = dict(pairs)
@@ -168,6 +169,10 @@ class ResponseParser:
             connection = ",".join(self.headers.get_all("connection"))
         connection = connection.lower()
         self.keep_alive = "close" not in connection if self.version == "HTTP/1.1" else "keep-alive" in connection
+        if coding is not None:
+            coding = ",".join(self.headers.get_all("transfer-encoding")).rpartition(",")[2].strip().lower()
+            if coding in ("identity", ""):  # no coding at all: HTTP/1.1 defined this name once
+                coding, self.keep_alive = None, False
         if self._bodiless:
             self._step = ResponseParser._read_sized
         elif self.status in BODILESS:
@@ -179,12 +184,7 @@ class ResponseParser:
             # Transfer-Encoding overrides Content-Length, but a host that sends both may mean either. HTTP/1.0 does not
             # define Transfer-Encoding. In both cases do not reuse the connection.
             self.keep_alive = self.keep_alive and length is None and self.version == "HTTP/1.1"
-            codings = ",".join(self.headers.get_all("transfer-encoding")).rpartition(",")
-            self._step = (
-                ResponseParser._read_chunked
-                if codings[2].strip().lower() == "chunked"
-                else ResponseParser._read_until_closed
-            )
+            self._step = ResponseParser._read_chunked if coding == "chunked" else ResponseParser._read_until_closed
         else:
             several = self._repeats or (length is not None and "," in length)
             size = parse_content_length(self.headers) if several else _parse_number(length)

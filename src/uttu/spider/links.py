@@ -88,8 +88,14 @@ _search_page_file: Final = re.compile(
     r"\.(?:[xsp]?html?|php[3-8]?|phtml|aspx?|jspx?|cfm|cgi)(?:[?#].*)?$", re.IGNORECASE
 ).search
 _search_other_file: Final = re.compile(
-    r"\.(?:xml|rss|atom|json|txt|csv|pdf|do|action|md|gz|zip)$", re.IGNORECASE
+    r"\.(?:xml|rss|atom|json|txt|csv|pdf|do|action|md|gz|zip|png|jpe?g|gif|svg|webp|js|css)$", re.IGNORECASE
 ).search
+# Elements that contain links. "a.pdf" is a selector, "data.json" is a file, though there is an element <data>, too.
+_match_container: Final = re.compile(
+    r"(?:a|area|article|aside|b|button|dd|div|dl|dt|em|footer|h[1-6]|header|i|iframe|img|li|link|main|nav|ol|p|section|"
+    r"span|strong|table|tbody|td|th|tr|ul)",
+    re.IGNORECASE,
+).fullmatch
 # Characters that file names do not have. A comma alone is allowed: "a,b.html".
 _search_never_in_names: Final = re.compile(r"[>*\[\]\"'|]|^[.#]|[,+~]\s|\s[,+~]").search
 _match_type: Final = re.compile(r"[^\W\d][\w-]*").match
@@ -117,9 +123,11 @@ def classify_target(text: str) -> TargetKind:
     name = _match_type(text)
     if _search_page_file(text) and not _search_never_in_names(text):
         return "url"
-    if _search_selector_only(text) or (name and _is_element(name[0].lower())):
+    if _search_selector_only(text) or (name and _match_container(name[0])):
         return "selector"
-    return "url" if _search_other_file(text) else "unclear"
+    if _search_other_file(text):
+        return "url"
+    return "selector" if name and _is_element(name[0].lower()) else "unclear"
 
 
 @lru_cache(maxsize=256)

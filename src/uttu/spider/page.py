@@ -3,7 +3,8 @@
 Whether a response is HTML or XML (:func:`is_xml`) is decided by ``Content-Type``, except that
 
 - a feed or sitemap is XML, whatever its type, and ``<html>`` is HTML, also as ``application/xml``;
-- if the type is neither HTML nor XML, or missing, a document that begins with ``<?xml`` is XML.
+- a document that begins with ``<?xml`` is XML if its type is neither HTML nor XML, or missing, or if its type is
+  ``text/html`` and its root is not one of ``_HTML_ROOTS``: PHP serves all documents as ``text/html`` by default.
 
 :func:`find_refresh_target` finds the target of ``<meta http-equiv=refresh>`` without parsing the page.
 
@@ -63,7 +64,18 @@ _match_first_element: Final = re.compile(
     re.DOTALL | re.I,
 ).match
 _FEED_ROOTS: Final = frozenset((b"rss", b"feed", b"rdf", b"urlset", b"sitemapindex", b"opml"))
+# The first elements of HTML documents and of parts of them, which may begin with "<?xml", too.
+_HTML_ROOTS: Final = frozenset(
+    b"a article aside b base blockquote body br center div dl em fieldset figure font footer form frameset h1 h2 h3 h4 "
+    b"h5 h6 head header hr html i iframe img input li link main meta nav noscript ol option p pre script section "
+    b"select small span strong style svg table tbody td template tr u ul video".split()
+)
 _FEED_BEGINNINGS: Final = (b"<?xml", b"<rss", b"<feed", b"<rdf", b"<urls", b"<site", b"<opml")
+
+# An escaped backslash, a surrogate pair, or (group 1) half of a pair, which msgspec refuses.
+_surrogate_escape: Final = re.compile(
+    r"\\\\|\\u[Dd][89ABab][0-9A-Fa-f]{2}\\u[Dd][C-Fc-f][0-9A-Fa-f]{2}|(\\u[Dd][89A-Fa-f][0-9A-Fa-f]{2})"
+)
 
 Target = str | Selection
 Handler = Callable[..., Any]
@@ -149,6 +161,8 @@ class Page:
     def json(self) -> Any:
         """The body as JSON. It is read as UTF-8, or else in the charset of :attr:`text`. Numbers may have any size.
 
+        Half of a surrogate pair, as in an emoji that was cut, becomes U+FFFD.
+
         :raises ValueError: the body is not JSON, or has more than ``MAX_CONTAINERS`` objects and arrays.
         """
         if len(self.body) > MAX_CONTAINERS and self.body.count(b"{") + self.body.count(b"[") > MAX_CONTAINERS:
@@ -157,12 +171,15 @@ class Page:
             return msgspec.json.decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass
+        text = self.text
+        if "\\ud" in text or "\\uD" in text:
+            text = _surrogate_escape.sub(_replace_lone_surrogate, text)
         try:
-            return msgspec.json.decode(self.text)
+            return msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError) as error:
             if isinstance(error, msgspec.ValidationError):  # a number that msgspec refuses
                 with contextlib.suppress(ValueError, RecursionError):
-                    return json.loads(self.text, parse_constant=_refuse_constant)
+                    return json.loads(text, parse_constant=_refuse_constant)
             # Don't store the error in a variable: it refers to this frame, and the cycle would keep the page alive.
             raise ValueError(f"{self.url} is not JSON ({error}); it begins with {self.body[:60]!r}") from error
 
@@ -252,7 +269,7 @@ class Page:
         - a URL if it begins with a scheme, ``/``, ``./``, ``../`` or ``?``, or is not a valid selector (``page/2``);
         - a selector if an element matches it, or if it can only be one: it has spaces, ``.class`` or ``#id`` at the
           beginning, ``[…]``, or the name of an HTML element (``li.next a``, ``a.next``);
-        - a URL if it ends like a file (``page-2.html``);
+        - a URL if it ends like a file (``page-2.html``, ``data.json``);
         - else an error, because it could be both (``next``, ``page-2``): use ``url=`` or ``page.css(…)``.
 
         :param url: always a URL.
@@ -377,6 +394,10 @@ class Page:
         return f"<Page {self.status} {self.url}>"
 
 
+def _replace_lone_surrogate(found: re.Match[str]) -> str:
+    return r"\ufffd" if found[1] else found[0]
+
+
 def _refuse_constant(name: str) -> None:
     # Called by the json module for NaN, Infinity and -Infinity.
     raise ValueError(f"{name} is not JSON")
@@ -395,12 +416,11 @@ def is_xml(response: Response) -> bool:
     root = match[1].lower() if match else b""
     if root in _FEED_ROOTS:
         return True
-    if (
-        root == b"html"
-        or media_type in ("text/html", "application/xhtml+xml")
-        or start[:14].lower() == b"<!doctype html"
-    ):
+    has_html_doctype = b"<!doctype html" in start[: match.start(1) if match else 14].lower()
+    if root == b"html" or media_type == "application/xhtml+xml" or has_html_doctype:
         return False
+    if media_type == "text/html":
+        return start.startswith(b"<?xml") and root != b"" and root not in _HTML_ROOTS
     return media_type.endswith(("/xml", "+xml")) or start.startswith(b"<?xml")
 
 

@@ -40,13 +40,19 @@ MAX_MARKUP: Final = 1_000_000
 """Tags, comments, attributes and references. References count because lxml stores an error for each undeclared one."""
 
 _WINDOW: Final = 128 * 1024  # characters
-# A possible HTML entity that XML does not define. The longest name has 8 letters.
-_ENTITY: Final = r"&(?!(?:amp|lt|gt|quot|apos);)(?P<name>[A-Za-z][A-Za-z0-9]{1,7});"
-_WINDOW_OVERLAP: Final = 16
+_WINDOW_OVERLAP: Final = 64
 """More characters than any match of these patterns. Windows overlap by it, so that no match is missed."""
+_DOCTYPE_CHARACTERS: Final = 64 * 1024  # of a DOCTYPE in which declarations of entities are read
 _XML_ENTITIES: Final = ("&amp;", "&lt;", "&gt;", "&quot;", "&apos;")
-_entity: Final = re.compile(_ENTITY).search
-_entity_or_literal: Final = re.compile(rf"<!\[CDATA\[|<!--|{_ENTITY}").search
+_NUMBERED: Final = tuple(zip(_XML_ENTITIES, ("&#38;", "&#60;", "&#62;", "&#34;", "&#39;"), strict=True))
+# An "&" that is not part of a reference that XML defines, with the name if it looks like a reference.
+_bare: Final = re.compile(
+    r"&(?!(?:amp|lt|gt|quot|apos|#[0-9]{1,10}|#x[0-9A-Fa-f]{1,8});)(?:(?P<name>[A-Za-z_][\w.-]{0,50});)?"
+)
+_literal: Final = re.compile(r"<!\[CDATA\[|<!--|<\?")
+_LITERAL_ENDS: Final = {"<![CDATA[": "]]>", "<!--": "-->", "<?": "?>"}
+_doctype_subset_end: Final = re.compile(r"\]\s*>")
+_declared_entity: Final = re.compile(r"<!ENTITY\s+([A-Za-z_][\w.-]*)")
 _declaration: Final = re.compile(r"<\?xml\s[^>]*\?>")
 _BASE: Final = "{http://www.w3.org/XML/1998/namespace}base"
 # RSS items may have a <guid>, and Atom entries an <id>, instead of a <link>.
@@ -169,18 +175,29 @@ class XmlElements(Selection):
 
 
 def _parse(text: str) -> Any:
-    """The root element, or None."""
+    """The root element, or None.
+
+    After the first error in a document, libxml2 drops all named references, even ``&amp;``. So if a document has
+    errors, its references are rewritten as numbers.
+    """
+    text = _cut(_declaration.sub("", text.lstrip("\ufeff \t\r\n").replace("\0", ""), count=1))
+    if _find(_bare.search, text, 0) is None:
+        root, is_broken = _parse_once(text)
+        if not is_broken or "&" not in text:
+            return root
+    return _parse_once(_rewrite_references(text))[0]
+
+
+def _parse_once(text: str) -> tuple[Any, bool]:
+    """The root element or None, and whether there are errors."""
     parser = etree.XMLParser(
         recover=True, resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, encoding="utf-8"
     )
-    text = _declaration.sub("", text.lstrip("\ufeff \t\r\n").replace("\0", ""), count=1)
-    text = _cut(text)
-    if "<!DOCTYPE" not in text[:4096] and _find(_entity, text, 0) is not None:
-        text = _replace_html_entities(text)
     try:
-        return etree.fromstring(text.encode("utf-8", "replace"), parser=parser)
+        root = etree.fromstring(text.encode("utf-8", "replace"), parser=parser)
     except etree.XMLSyntaxError:
-        return None
+        return None, True
+    return root, len(parser.error_log) > 0
 
 
 def _cut(text: str) -> str:
@@ -208,26 +225,62 @@ def _find(search: _SearchFunction, text: str, start: int) -> re.Match[str] | Non
     return None
 
 
-def _replace_html_entities(text: str) -> str:
-    """Replace HTML entities, which feeds use although XML lacks them: lxml would drop them.
+def _rewrite_references(text: str) -> str:
+    """Write the references that XML defines as numbers, and replace HTML entities, which feeds use although XML lacks
+    them. An ``&`` that belongs to neither, as in ``?a=1&b=2``, becomes text.
 
-    In CDATA and comments they are text and stay.
+    The DOCTYPE stays as it is, and so do the entities that it declares, CDATA, comments and processing instructions.
     """
-    pieces: list[str] = []
-    copied = position = 0
-    while (match := _find(_entity_or_literal, text, position)) is not None:
-        name = match["name"]
-        if name is None:
-            end = text.find("]]>" if match[0] == "<![CDATA[" else "-->", match.end())
-            if end < 0:
-                break
-            position = end + 3
-            continue
-        position = match.end()
+    position, declared = _read_doctype(text)
+    pieces = [text[:position]]
+    while position < len(text):
+        literal = _find(_literal.search, text, position)
+        end = len(text) if literal is None else literal.start()
+        while position < end:
+            start, position = position, min(position + _WINDOW, end)
+            if position < end:
+                ampersand = text.rfind("&", position - _WINDOW_OVERLAP, position)
+                position = ampersand if ampersand > start else position
+            pieces.append(_rewrite(text[start:position], declared))
+        if literal is not None:
+            ending = _LITERAL_ENDS[literal[0]]
+            found = text.find(ending, literal.end())
+            position = len(text) if found < 0 else found + len(ending)
+            pieces.append(text[end:position])
+    return "".join(pieces)
+
+
+def _read_doctype(text: str) -> tuple[int, frozenset[str]]:
+    """Where the DOCTYPE ends, and the names of the entities that it declares. 0 if there is none."""
+    start = text.find("<!DOCTYPE", 0, 4096)
+    if start < 0:
+        return 0, frozenset()
+    limit = start + _DOCTYPE_CHARACTERS
+    subset = text.find("[", start, limit)
+    end = text.find(">", start, limit)
+    if 0 <= subset < end:
+        found = _doctype_subset_end.search(text, subset, limit)
+        end = found.end() - 1 if found else -1
+    if end < 0:
+        return start, frozenset()
+    return end + 1, frozenset(_declared_entity.findall(text, start, end))
+
+
+def _rewrite(text: str, declared: frozenset[str]) -> str:
+    def replace(found: re.Match[str]) -> str:
+        name = found["name"]
+        if name in declared:
+            return found[0]
         if name in name2codepoint:
-            pieces += (text[copied : match.start()], chr(name2codepoint[name]))
-            copied = position
-    return "".join((*pieces, text[copied:]))
+            return chr(name2codepoint[name])
+        return "&#38;" + found[0][1:]
+
+    if "&" not in text:
+        return text
+    text = _bare.sub(replace, text)
+    for reference, number in _NUMBERED:
+        text = text.replace(reference, number)
+    return text
 
 
 class _Translator(GenericTranslator):
