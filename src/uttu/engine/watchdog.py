@@ -55,6 +55,7 @@ _MOST_SWALLOWED: Final = 5
 # If one wait of the thread took this many times ``_BEAT_SECONDS``, the process was stopped meanwhile.
 _STOPPED: Final = 8
 _RING_SECONDS: Final = 1.0
+_MOST_FRAMES: Final = 2000
 _DEBUGGERS: Final = frozenset({"bdb", "pdb"})
 _LIBRARIES: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _OURS: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -84,7 +85,6 @@ class Watchdog:
         self._steps = steps
         self._most = most
         self._box = box
-        self._beats = 0
         self._beat = 0.0
         self._hurried = False
         self._warned = False
@@ -120,7 +120,7 @@ class Watchdog:
             self._over.set()
             self._timer.cancel()
             thread.join()
-            if self._box is not None:
+            if self._box is not None and all(each._box is not self._box for each in _active):
                 self._box.beat(0)
             if self._armed and not _active:
                 signal.setitimer(signal.ITIMER_VIRTUAL, 0)
@@ -143,11 +143,11 @@ class Watchdog:
 
     def _stamp(self) -> None:
         self._beat = time.monotonic()
-        self._beats += 1
         self._warned = False
         self._swallowed = 0
         if self._box is not None:
-            self._box.beat(self._beats)
+            # Counted in the box: while a start function runs, the worker's watchdog stamps the same box.
+            self._box.beat(self._box.beats + 1)
         if self._armed:
             signal.setitimer(signal.ITIMER_VIRTUAL, _RING_SECONDS, _RING_SECONDS)
         self._timer = self._loop.call_later(_BEAT_SECONDS, self._stamp)
@@ -261,7 +261,10 @@ def _is_halted(pid: int) -> bool:
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
+    """The frame and its callers, ``_MOST_FRAMES`` at most: a recursion may have made millions."""
+    for _ in range(_MOST_FRAMES):
+        if frame is None:
+            return
         yield frame
         frame = frame.f_back
 
