@@ -270,6 +270,9 @@ class PageProcessor:
 
     def _describe(self, visit: _PageState, error: BaseException) -> tuple[str, str]:
         """Describe an error in a step of the handler: its text is made by the user's code, too."""
+        if isinstance(error, HandlerBlocked):
+            # Not in a step: the heartbeat is still late, so that would be interrupted at once.
+            return describe_error(error)
         try:
             with HandlerRun(self._steps, visit.lease):
                 return describe_error(error)
