@@ -58,6 +58,8 @@ _BLOCKING: Final = (
     blocking.error_text,
     blocking.blocks_in_cleanup,
     blocking.replaced_by_program,
+    blocking.grows,
+    blocking.recursion_unlimited,
 )
 _DEADLY: Final = (
     harming.exits_0,

@@ -127,6 +127,23 @@ def starves_threads(page: Page) -> None:
     time.sleep(0.01)
 
 
+def grows(page: Page) -> None:
+    """a list that grows without end"""
+    kept = []
+    while True:
+        kept.append(bytearray(1000))
+
+
+def recursion_unlimited(page: Page) -> None:
+    """calls itself without end, after sys.setrecursionlimit(10**9)"""
+    sys.setrecursionlimit(10**9)
+
+    def descend(depth: int) -> int:
+        return descend(depth + 1)
+
+    descend(0)
+
+
 def replaced_by_program(page: Page) -> None:
     """os.exec of a program that runs for 70 seconds"""
     os.execvp("sleep", ["sleep", "70"])
