@@ -102,6 +102,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     # Handlers; 0 means unlimited
     handler_timeout: float = 300.0
     max_block: float = 20.0
+    max_block_memory: int = 192 * 1024 * 1024
     max_links_per_page: int = 50_000
     max_items_per_page: int = 100_000
     max_item_size: int = 16 * 1024 * 1024

@@ -169,6 +169,158 @@ def test_a_handler_that_harms_its_process(project: Project, body: str, reason: s
     assert len((project.folder / "reached").read_text()) <= int(workers) + 1
 
 
+DEAF = """
+for number in signal.valid_signals():
+    try:
+        signal.signal(number, signal.SIG_IGN)
+    except OSError:
+        pass
+while True: pass
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_handler_that_ignores_all_signals(project: Project, workers: str) -> None:
+    write(project, DEAF)
+    with SiteProcess(Site(pages=PAGES)) as site:
+        done, seconds = crawl(project, site, "-s", "max_block=1", workers=workers)
+        assert done.returncode == 0, done.stderr
+        assert seconds < 60
+        check_others(project, site)
+    assert f"{BAD}  took the worker down: it blocked the worker" in dead(project)
+    assert len((project.folder / "reached").read_text()) == 1
+
+
+STARTS = """
+import asyncio, os
+from uttu import Spider
+
+spider = Spider("pages", private=True, robots=False, delay=0, per_host=0)
+
+@spider.start
+async def start():
+    for n in range({pages}):
+        yield os.environ["START"] + "p/%d" % n
+    while not os.path.exists("reached"):
+        await asyncio.sleep(0)
+
+@spider.page
+async def page(page):
+    if page.url.endswith("{bad}"):
+        open("reached", "a").write("x")
+        await asyncio.sleep(0.1)
+        {body}
+    yield {{"url": page.url}}
+"""
+
+
+def test_a_handler_that_blocks_when_the_start_function_ends(project: Project) -> None:
+    """Both have a watchdog, and the end of one must not hide the heartbeat of the other."""
+    project.write("spider.py", STARTS.format(pages=PAGES, bad=BAD, body=IN_C))
+    with SiteProcess(Site(pages=PAGES)) as site:
+        done, seconds = crawl(project, site, "-s", "max_block=1")
+        assert done.returncode == 0, done.stderr
+        assert seconds < 60
+        check_others(project, site)
+    assert f"{BAD}  took the worker down" in dead(project)
+
+
+# What a handler leaves behind in its process. Its page is done, like all others.
+LEFT_BEHIND = {
+    "stopped": "os.kill(os.getpid(), signal.SIGSTOP)",
+    "masked signals": "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())",
+    "no streams": "sys.stdout = sys.stderr = None",
+    "odd streams": "sys.stdout = sys.stderr = sys.__stdout__ = sys.__stderr__ = object()",
+    "threads of the loop": "for _ in range(40): asyncio.get_running_loop().run_in_executor(None, time.sleep, 70)",
+    "a process": """
+import multiprocessing
+def wait():
+    os.closerange(0, 3)
+    time.sleep(70)
+multiprocessing.get_context("fork").Process(target=wait).start()
+""",
+    "a deaf task": """
+async def never():
+    while True:
+        try:
+            await asyncio.sleep(70)
+        except BaseException:
+            pass
+asyncio.get_running_loop().task = asyncio.ensure_future(never())
+""",
+    "a task that exits": """
+async def leave(): sys.exit(0)
+asyncio.ensure_future(leave())
+""",
+    "a callback that interrupts": """
+def interrupt(): raise KeyboardInterrupt
+asyncio.get_running_loop().call_later(0.05, interrupt)
+time.sleep(0.1)
+""",
+    "an exception handler that exits": """
+def leave(loop, context): sys.exit(1)
+asyncio.get_running_loop().set_exception_handler(leave)
+asyncio.get_running_loop().call_soon(lambda: 1 / 0)
+""",
+}
+
+
+@pytest.mark.parametrize("body", LEFT_BEHIND.values(), ids=LEFT_BEHIND)
+def test_what_a_handler_leaves_behind(project: Project, body: str) -> None:
+    write(project, body)
+    with SiteProcess(Site(pages=PAGES)) as site:
+        done, seconds = crawl(project, site)
+        assert done.returncode == 0, done.stderr
+        assert seconds < 25
+    assert len(project.rows()) == PAGES
+
+
+# The same, but its process does not survive it, and nobody knows which page it was.
+LATER = {
+    "exits in a thread": "import threading; threading.Timer(0.2, os._exit, (0,)).start()",
+    "cancels all": """
+async def cancel():
+    await asyncio.sleep(0.2)
+    for task in asyncio.all_tasks(): task.cancel()
+asyncio.get_running_loop().task = asyncio.ensure_future(cancel())
+""",
+    "blocks in C": "import itertools; asyncio.get_running_loop().call_later(0.2, any, itertools.repeat(False))",
+}
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("body", LATER.values(), ids=LATER)
+def test_a_process_that_fails_after_its_handler(project: Project, body: str, workers: str) -> None:
+    write(project, f"if not os.path.exists('once'):\n    open('once', 'w')\n{_indented(body)}")
+    with SiteProcess(Site(pages=PAGES, latency=0.1)) as site:
+        done, seconds = crawl(project, site, "-s", "max_block=1", "-s", "per_host=1", workers=workers)
+        assert done.returncode == 0, done.stderr
+        assert seconds < 60
+    assert len({row["url"] for row in project.rows()}) == PAGES
+
+
+def _indented(body: str) -> str:
+    return "\n".join("    " + line for line in body.strip().splitlines())
+
+
+def test_the_text_of_an_error_that_blocks(project: Project) -> None:
+    write(project, "class Bad(Exception):\n    def __str__(self):\n        while True: pass\nraise Bad")
+    with SiteProcess(Site(pages=PAGES)) as site:
+        done, _ = crawl(project, site, "-s", "max_block=1")
+        assert done.returncode == 0, done.stderr
+        check_others(project, site)
+    assert "Bad, whose text blocked the worker" in dead(project)
+
+
+def test_a_generator_that_blocks_when_it_is_closed(project: Project) -> None:
+    write(project, "try:\n    yield object()\nfinally:\n    time.sleep(70)")
+    with SiteProcess(Site(pages=PAGES)) as site:
+        done, _ = crawl(project, site, "-s", "max_block=1")
+        assert done.returncode == 0, done.stderr
+        check_others(project, site)
+    assert "blocked the worker" in dead(project)
+
+
 def test_a_loop_that_is_stopped_later_goes_on(project: Project) -> None:
     write(project, "asyncio.get_running_loop().call_later(0.1, asyncio.get_running_loop().stop)\ntime.sleep(0.2)")
     with SiteProcess(Site(pages=PAGES)) as site:

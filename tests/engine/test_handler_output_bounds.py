@@ -14,7 +14,8 @@ import pytest
 from uttu import Request
 from uttu.engine.handler_output import OutputBounds, TooMuchOutput, collect
 from uttu.engine.handler_steps import HandlerRun, HandlerTimeout, StepTracker
-from uttu.model import Lease
+from uttu.model import Lease, Links
+from uttu.model.url import Joiner
 
 BOUNDS = OutputBounds(max_links_per_page=100, max_items_per_page=100, max_item_size=1000, max_items_size_per_page=5000)
 
@@ -55,16 +56,56 @@ def many_bytes() -> Iterator[Any]:
         yield {"text": "x" * 900}
 
 
+JOINER = Joiner("http://example.org/")
+
+
+def links_one_by_one() -> Iterator[Any]:
+    for number in itertools.count():
+        yield Links([f"/{number}"], JOINER, {})
+
+
+def links_in_lists() -> Iterator[Any]:
+    while True:
+        yield [Links(["/a"] * 50_000, JOINER, {})]
+
+
+def shared_text() -> Iterator[Any]:
+    """A small object in memory, and 10^12 characters as JSON."""
+    text: Any = "x" * 1000
+    for _ in range(9):
+        text = [text] * 10
+    yield {"text": text}
+
+
+def requests_with_meta() -> Iterator[Any]:
+    for number in range(50):
+        yield Request(url=f"http://example.org/{number}", meta={"text": "x" * 2_000_000})
+
+
+def requests_with_bodies() -> Iterator[Any]:
+    return (Request(url="http://example.org/", method="POST", body=b"x" * 2_000_000) for _ in range(50))
+
+
+def links_with_meta() -> Iterator[Any]:
+    yield Links(["/a"] * 1000, JOINER, {"meta": {"text": "x" * 2_000_000}})
+
+
 @pytest.mark.parametrize(
     ("handler", "reason"),
     [
+        (links_one_by_one, "yielded more requests than max_links_per_page=100"),
+        (links_in_lists, "yielded more than 1,000,000 links"),
+        (shared_text, "yielded an item of more than 1,000 bytes; max_item_size=1000"),
+        (requests_with_meta, "more than 67,108,864 bytes of meta and bodies"),
+        (requests_with_bodies, "more than 67,108,864 bytes of meta and bodies"),
+        (links_with_meta, "more than 67,108,864 bytes of meta and bodies"),
         (items, "yielded more items than max_items_per_page=100"),
         (items_async, "yielded more items than max_items_per_page=100"),
         (in_one_list, "yielded more items than max_items_per_page=100"),
         (in_a_generator, "yielded more items than max_items_per_page=100"),
         (awaited, "yielded more items than max_items_per_page=100"),
         (requests, "yielded more requests than max_links_per_page=100"),
-        (large, "yielded an item of 1,011 bytes; max_item_size=1000"),
+        (large, "yielded an item of more than 1,000 bytes; max_item_size=1000"),
         (many_bytes, "yielded items of 5,466 bytes; max_items_size_per_page=5000"),
     ],
 )

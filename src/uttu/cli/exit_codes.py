@@ -7,14 +7,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import errno
 import os
 import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from uttu import blackbox
@@ -24,6 +26,8 @@ from uttu.errors import BY_SIGNAL, CONFIG, FAILED, UttuError, exit_code
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 # EBADF: standard output was closed before the program began.
 _UNWRITABLE = _DISK_FULL | {errno.EBADF}
+# The functions of atexit have this time.
+_EXIT_SECONDS = 5.0
 
 
 # Packages that an installation may lack, and the extra that brings them.
@@ -46,6 +50,10 @@ def exit_process(code: int) -> NoReturn:
     box = blackbox.inherited()
     if box is not None:
         box.announce(code)
+    # A process that a spider left running, as multiprocessing starts them, would be waited for here.
+    timer = threading.Timer(_EXIT_SECONDS, os._exit, (code,))
+    timer.daemon = True
+    timer.start()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
@@ -53,12 +61,23 @@ def exit_process(code: int) -> NoReturn:
     os._exit(code)
 
 
+@contextlib.contextmanager
+def restore_streams() -> Iterator[None]:
+    """Undo what a spider did to ``sys.stdout`` and ``sys.stderr`` within the block."""
+    streams = sys.stdout, sys.stderr
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
+
+
 def run_to_exit_code(work: Callable[[], None]) -> int:
     """Run ``work``. Returns the exit code. Errors become messages on standard error."""
     code = 0
     try:
         try:
-            work()
+            with restore_streams():
+                work()
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else FAILED if end.code else 0
         # Flush here, so that a reader that closed our output is handled below.
@@ -85,8 +104,8 @@ def run_to_exit_code(work: Callable[[], None]) -> int:
         return FAILED
     except KeyboardInterrupt:
         return BY_SIGNAL + signal.SIGINT
-    except BaseException:
-        _note_harm()
+    except BaseException as error:
+        _note_harm(certain=isinstance(error, asyncio.CancelledError))
         traceback.print_exc()
         return FAILED
     return code
@@ -97,8 +116,11 @@ def run_and_exit(work: Callable[[], None]) -> NoReturn:
     exit_process(run_to_exit_code(work))
 
 
-def _note_harm() -> None:
-    """Record in the black box that a handler has harmed the process. Then the parent starts another one."""
+def _note_harm(*, certain: bool = False) -> None:
+    """Record in the black box that a handler has harmed the process. Then the parent starts another one.
+
+    :param certain: Without a check: the work was cancelled, which nothing but a spider does without a signal.
+    """
     box = blackbox.inherited()
-    if box is not None and blackbox.is_harmed():
+    if box is not None and (certain or blackbox.is_harmed()):
         box.note_harm()

@@ -20,8 +20,8 @@ from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, BinaryIO, Final
 
 import msgspec
-import uvloop
 
+from uttu.cli.exit_codes import restore_streams
 from uttu.cli.output import say
 from uttu.cli.progress import ProgressView, create_view, name_pages
 from uttu.errors import BROKEN, BY_SIGNAL, FAILED
@@ -33,6 +33,7 @@ from uttu.runtime import signals as process_signals
 from uttu.runtime import spec as plans
 from uttu.runtime.crawl import CrawlSummary, LeadSession, join_crawl, lead_program
 from uttu.runtime.guardian import CrashedPage
+from uttu.runtime.loop import run_loop
 from uttu.runtime.messaging import connect_messaging
 from uttu.runtime.registry import create_sink, mask_target
 from uttu.runtime.signals import Signals
@@ -155,8 +156,9 @@ async def _crawl(
         view.say(f"  {output} is being written by {owner}: it is left to that, and taken over when that is gone")
     signals.listen(crawl.supervisor, view.stopping)
     try:
-        async with view:
-            summary = await crawl.run()
+        with restore_streams():
+            async with view:
+                summary = await crawl.run()
         broken = await _report_end(plan, summary, view, out)
         await view.warn_of_silent(spider)
     finally:
@@ -197,5 +199,4 @@ def _run(work: Coroutine[Any, Any, int]) -> int:
     # If a library crashes the process, print the Python lines that called it.
     with contextlib.suppress(OSError, ValueError):
         faulthandler.enable()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(work)
+    return run_loop(work)

@@ -15,6 +15,7 @@ difference how they were made.
 
 from __future__ import annotations
 
+import contextlib
 from inspect import isawaitable
 from time import perf_counter
 from types import AsyncGeneratorType, GeneratorType
@@ -29,11 +30,15 @@ from uttu.policy.robots import product_token
 from uttu.settings import Settings
 from uttu.spider import Page
 from uttu.spider.handler_errors import format_frames, format_line, format_message
-from uttu.spider.items import encode, flatten, is_item
+from uttu.spider.items import encode, flatten, is_item, spend
 from uttu.spider.selection import Selection
 
 _SLICE_SECONDS: Final = 0.1
 _MASK: Final = 7
+# The most links that a page may yield with ``follow_all``, also if most of them are known or left out.
+_MAX_LINKS: Final = 1_000_000
+# The most that the requests of one page may carry beside their URLs, in bytes.
+_MAX_DATA: Final = 64 * 1024 * 1024
 
 
 class OutputBounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,16 +71,22 @@ async def collect(
     """
     harvest = _OutputCollector(run or HandlerRun(StepTracker()), bounds)
     if type(given) is GeneratorType:  # most handlers are generators
-        for count, value in enumerate(given, 1):
-            kind = type(value)
-            if kind is dict:
-                harvest.add_item(value)
-            elif kind is Links:
-                harvest.requests.append(value)
-            else:
-                await harvest.add(value)
-            if not count & _MASK and harvest.is_due:
-                await harvest.pause()
+        try:
+            for count, value in enumerate(given, 1):
+                kind = type(value)
+                if kind is dict:
+                    harvest.add_item(value)
+                elif kind is Links:
+                    harvest.add_links(value)
+                else:
+                    await harvest.add(value)
+                if not count & _MASK and harvest.is_due:
+                    await harvest.pause()
+        except BaseException:
+            # Its ``finally`` is code of the user, so it has to run here, within the step.
+            with contextlib.suppress(Exception):
+                given.close()
+            raise
     elif isinstance(given, AsyncGeneratorType):
         await harvest.add_async(given)
     elif isawaitable(given):
@@ -88,19 +99,23 @@ async def collect(
 class _OutputCollector:
     """The output of one handler call so far."""
 
-    __slots__ = ("_bounds", "_bytes", "_links", "_since", "count", "items", "requests", "run")
+    __slots__ = ("_bounds", "_bytes", "_data", "_found", "_links", "_since", "count", "items", "requests", "run")
 
     def __init__(self, run: HandlerRun, bounds: OutputBounds) -> None:
         self.requests: list[Request | Links] = []
         self.items: list[bytes] = []
         self.count = 0
         self.run = run
-        self._links = 0
+        self._links = self._found = 0
+        self._data = _MAX_DATA
         self._bytes = 0
         self._bounds = bounds
         self._since = 0.0
 
     def add_item(self, value: Any) -> None:
+        most = self._bounds.max_item_size
+        if most and spend(value, most) < 0:
+            raise TooMuchOutput(f"yielded an item of more than {most:,} bytes; max_item_size={most}")
         item = encode(value)
         self.items.append(item)
         size = len(item)
@@ -130,9 +145,33 @@ class _OutputCollector:
 
     def add_request(self, request: Request) -> None:
         self.requests.append(request)
+        if request.meta or request.body or request.headers or request.cookies:
+            self._add_data((request.meta, request.body, request.headers, request.cookies), 1)
+        self._count_request()
+
+    def add_links(self, links: Links) -> None:
+        """Add links that were extracted as a whole. The link filter keeps the first ``max_links_per_page``."""
+        found = len(links.texts)
+        if not found:
+            return
+        self.requests.append(links)
+        self._found += found
+        if self._found > _MAX_LINKS:
+            raise TooMuchOutput(f"yielded more than {_MAX_LINKS:,} links")
+        if not links.is_bare:
+            self._add_data(links.fields, min(found, self._bounds.max_links_per_page or found))
+        self._count_request()
+
+    def _count_request(self) -> None:
         self._links += 1
         if self._links > self._bounds.max_links_per_page > 0:
             raise TooMuchOutput(f"yielded more requests than {_format_bound(self._bounds, 'max_links_per_page')}")
+
+    def _add_data(self, data: Any, times: int) -> None:
+        """Count what ``times`` requests carry beside their URL: meta, body, headers and cookies."""
+        self._data -= times * (_MAX_DATA - spend(data, _MAX_DATA))
+        if self._data < 0:
+            raise TooMuchOutput(f"yielded requests with more than {_MAX_DATA:,} bytes of meta and bodies together")
 
     async def add(self, value: Any) -> None:
         """Add a value of any kind; lists are flattened."""
@@ -142,7 +181,7 @@ class _OutputCollector:
         elif kind is dict:
             self.add_item(value)
         elif kind is Links:
-            self.requests.append(value)
+            self.add_links(value)
         elif value is not None:
             for each in flatten([value]):
                 self._add_one(each)
@@ -152,7 +191,7 @@ class _OutputCollector:
 
     def _add_one(self, value: Any) -> None:
         if isinstance(value, Links):
-            self.requests.append(value)
+            self.add_links(value)
         elif isinstance(value, Request):
             self.add_request(value)
         elif is_item(value):

@@ -187,7 +187,7 @@ class PageProcessor:
         except BaseException as error:
             visit.touched = self._clock.monotonic()
             await self._reraise_unless_users(error)
-            raise _PageFailed(GIVE_UP, DeadKind.MIDDLEWARE, *describe_error(error)) from error
+            raise _PageFailed(GIVE_UP, DeadKind.MIDDLEWARE, *self._describe(visit, error)) from error
         visit.response = response
         self._stats.record_fetch(visit.lease.lane, response.status, len(response.body), response.elapsed)
         if self._is_logged:
@@ -236,7 +236,7 @@ class PageProcessor:
         except BaseException as error:
             await self._reraise_unless_users(error)
             kind = DeadKind.SPIDER if isinstance(error, SpiderError) else DeadKind.HANDLER
-            raise _PageFailed(GIVE_UP, kind, *describe_error(error)) from error
+            raise _PageFailed(GIVE_UP, kind, *self._describe(visit, error)) from error
 
     async def _hand_over(self, visit: _PageState, page: Page) -> Outcome:
         """Call the handler; returns the outcome with its items and requests."""
@@ -267,6 +267,17 @@ class PageProcessor:
 
     def _run(self, visit: _PageState) -> HandlerRun:
         return HandlerRun(self._steps, visit.lease, self._settings.handler_timeout)
+
+    def _describe(self, visit: _PageState, error: BaseException) -> tuple[str, str]:
+        """Describe an error in a step of the handler: its text is made by the user's code, too."""
+        if isinstance(error, HandlerBlocked):
+            # Not in a step: the heartbeat is still late, so that would be interrupted at once.
+            return describe_error(error)
+        try:
+            with HandlerRun(self._steps, visit.lease):
+                return describe_error(error)
+        except HandlerBlocked as blocked:
+            return f"{type(error).__name__}, whose text {blocked}", ""
 
     async def _reraise_unless_users(self, error: BaseException) -> None:
         """Raise errors that the user's code did not cause: this page must be given back, or the program must end.
@@ -322,7 +333,7 @@ class PageProcessor:
             except BaseException as error:
                 await self._reraise_unless_users(error)
                 items = []
-                detail = f"{detail}\n\nand in the on_error handler:\n{describe_error(error)[1]}".strip()
+                detail = f"{detail}\n\nand in the on_error handler:\n{self._describe(visit, error)[1]}".strip()
         self._stats.items += len(items)
         self._stats.dead[failure.kind] += 1
         _log.info("Given up (%(kind)s): %(url)s: %(reason)s", _fields(lease, reason) | {"kind": failure.kind})

@@ -44,6 +44,7 @@ from uttu.model.url import Joiner, host_of, origin_of
 from uttu.policy import redirect, robots
 from uttu.policy.retry import GIVE_UP, MAX_RETRY_AFTER, Verdict, decide_robots, format_seconds, parse_retry_after
 from uttu.policy.robots import Robots
+from uttu.threads import run_in_new_thread
 
 _log = logging.getLogger("uttu.robots")
 HoldLane = Callable[[str, float, str], Awaitable[None]]
@@ -192,7 +193,7 @@ class RobotsCache:
 
     async def _keep(self, origin: str, rules: Robots) -> Robots:
         if len(rules.body) > _LARGE_BYTES:
-            await asyncio.to_thread(rules.crawl_delay, self._user_agent)  # parses
+            await run_in_new_thread(lambda: rules.crawl_delay(self._user_agent))  # parses
         if (old := self._known.pop(origin, None)) is not None:
             self._bytes -= old[0].weight
         self._known[origin] = (rules, self._clock.monotonic() + robots.ROBOTS_SECONDS)

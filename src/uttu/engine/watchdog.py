@@ -4,6 +4,7 @@ The event loop stamps a heartbeat every ``_BEAT_SECONDS``. The thread checks its
 
     after WARN_SECONDS    log a warning with the page, its handler and the line of code that runs
     after ``most``        interrupt the step: the page is dead, the crawl continues
+    too much memory       the same, if the process has grown by ``most_memory`` since the heartbeat
     on shutdown           interrupt the step after ``_STOP_SECONDS``: the page is given back, its attempt not counted
 
 A step is interrupted by a signal to the main thread. Python runs signal handlers between two bytecode instructions of
@@ -29,6 +30,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 import signal
@@ -55,6 +57,11 @@ _MOST_SWALLOWED: Final = 5
 # If one wait of the thread took this many times ``_BEAT_SECONDS``, the process was stopped meanwhile.
 _STOPPED: Final = 8
 _RING_SECONDS: Final = 1.0
+_MOST_FRAMES: Final = 2000
+_DEEPEST: Final = 50_000
+# How often memory is read: a handler may take 1 GB in a second.
+_LOOK_SECONDS: Final = 0.05
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _DEBUGGERS: Final = frozenset({"bdb", "pdb"})
 _LIBRARIES: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _OURS: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -78,13 +85,16 @@ class Watchdog:
 
     :param most: Seconds that a step may block the loop; 0 for no limit.
     :param box: The black box that a parent process reads, if one watches this process.
+    :param most_memory: Bytes by which the process may grow while a step blocks the loop; 0 for no limit.
     """
 
-    def __init__(self, steps: StepTracker, most: float, box: Blackbox | None = None) -> None:
+    def __init__(self, steps: StepTracker, most: float, box: Blackbox | None = None, most_memory: int = 0) -> None:
+        self._most_memory = most_memory
+        self._memory = self._grown = 0
+        self._measured = 0.0
         self._steps = steps
         self._most = most
         self._box = box
-        self._beats = 0
         self._beat = 0.0
         self._hurried = False
         self._warned = False
@@ -120,7 +130,7 @@ class Watchdog:
             self._over.set()
             self._timer.cancel()
             thread.join()
-            if self._box is not None:
+            if self._box is not None and all(each._box is not self._box for each in _active):
                 self._box.beat(0)
             if self._armed and not _active:
                 signal.setitimer(signal.ITIMER_VIRTUAL, 0)
@@ -143,18 +153,19 @@ class Watchdog:
 
     def _stamp(self) -> None:
         self._beat = time.monotonic()
-        self._beats += 1
         self._warned = False
         self._swallowed = 0
+        self._grown = 0
         if self._box is not None:
-            self._box.beat(self._beats)
+            # Counted in the box: while a start function runs, the worker's watchdog stamps the same box.
+            self._box.beat(self._box.beats + 1)
         if self._armed:
             signal.setitimer(signal.ITIMER_VIRTUAL, _RING_SECONDS, _RING_SECONDS)
         self._timer = self._loop.call_later(_BEAT_SECONDS, self._stamp)
 
     def _watch(self) -> None:
         looked, used = time.monotonic(), time.process_time()
-        while not self._over.wait(_BEAT_SECONDS):
+        while not self._over.wait(_LOOK_SECONDS if self._most_memory else _BEAT_SECONDS):
             now, computed = time.monotonic(), time.process_time()
             # A long wait means that the process was stopped, unless it used CPU time: then a step held the global lock.
             if now - looked > _STOPPED * _BEAT_SECONDS and computed - used < (now - looked) / 4:
@@ -163,6 +174,8 @@ class Watchdog:
             if blackbox.guardian and _is_halted(blackbox.guardian):
                 self._halt()
             late = now - self._beat
+            if self._most_memory:
+                self._look_at_memory()
             if self._is_due(late):
                 if self._armed:
                     signal.pthread_kill(self._thread, signal.SIGURG)
@@ -171,7 +184,15 @@ class Watchdog:
 
     def _is_due(self, late: float) -> bool:
         """Whether a heartbeat that is ``late`` by this many seconds means that the running step must be interrupted."""
-        return (self._hurried and late > _STOP_SECONDS) or 0 < self._most < late
+        return (self._hurried and late > _STOP_SECONDS) or 0 < self._most < late or self._grown > 0
+
+    def _look_at_memory(self) -> None:
+        """Note if a step runs and the process has grown too much since its last heartbeat."""
+        memory = _read_memory()
+        if self._measured != self._beat or self._steps.running is None:
+            self._measured, self._memory = self._beat, memory
+        elif memory - self._memory > self._most_memory:
+            self._grown = memory - self._memory
 
     def _halt(self) -> None:
         """Stop this process, because the user stopped its guardian process."""
@@ -205,10 +226,13 @@ class Watchdog:
         is_users = self._steps.running is not None or (self._box is not None and _is_task_of_user(frame))
         if not is_users or _is_debugged(frame):
             return
-        if self._swallowed >= _MOST_SWALLOWED:
+        # To leave a deep recursion by an exception takes several times its memory.
+        if self._swallowed >= _MOST_SWALLOWED or _is_deep(frame):
             self._end(late, frame)
         self._swallowed += 1
-        raise HandlerBlocked(f"blocked the worker for {late:.0f} s at {_describe_frame(frame)}", stopping=self._hurried)
+        took = f"took {self._grown // 2**20} MB of memory and " if self._grown else ""
+        reason = f"{took}blocked the worker for {late:.0f} s at {_describe_frame(frame)}"
+        raise HandlerBlocked(reason, stopping=self._hurried and not self._grown)
 
     def _end(self, late: float, frame: FrameType | None) -> None:
         """Exit the process, because the step catches every exception. Without a parent to replace it, let it run on."""
@@ -216,7 +240,8 @@ class Watchdog:
             return
         name = _name(self._steps.running) if self._steps.running else "A task of a handler"
         blocked = f"has blocked the worker for {late:.0f} s at {_describe_frame(frame)}"
-        _log.error("%s %s, and catches every exception: ending the process", name, blocked)
+        why = "calls itself too deeply to be interrupted" if _is_deep(frame) else "catches every exception"
+        _log.error("%s %s, and %s: ending the process", name, blocked, why)
         os._exit(STUCK)
 
 
@@ -251,6 +276,25 @@ def _name(lease: Lease) -> str:
     return f"{handler} of {mask_logins(lease.request.url)}"
 
 
+def _read_memory() -> int:
+    """Bytes of memory that this process uses; 0 on systems without ``/proc``."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read(256).split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError):
+        return 0
+
+
+def _is_deep(frame: FrameType | None) -> bool:
+    return next(itertools.islice(_walk(frame), _DEEPEST, None), None) is not None
+
+
+def _walk(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
 def _is_halted(pid: int) -> bool:
     """Whether a process is stopped (state T in ``/proc``). False on systems without ``/proc``."""
     try:
@@ -261,9 +305,8 @@ def _is_halted(pid: int) -> bool:
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
+    """The frame and its callers, ``_MOST_FRAMES`` at most: a recursion may have made millions."""
+    return itertools.islice(_walk(frame), _MOST_FRAMES)
 
 
 def _is_debugged(frame: FrameType | None) -> bool:

@@ -6,7 +6,8 @@ back to their lanes.
 
 Each process writes to its black box (:mod:`uttu.blackbox`) which page's handler is running. If it dies in a handler by
 its own doing (an exit, SIGSEGV, SIGABRT …), that page is dead. If it was killed from outside, the page is dead at the
-second time. A process whose event loop is blocked by a handler that can't be interrupted is ended with SIGABRT.
+second time. A process whose event loop is blocked by a handler that can't be interrupted is ended with SIGABRT, and
+with SIGKILL if it ignores that.
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ _BY_CODE: Final = {
 }
 # A child whose last heartbeat is older than this gets SIGURG, because its watchdog thread may be unable to run.
 _QUIET_SECONDS: Final = 1.0
+# A child that still runs this long after SIGABRT is killed.
+_ABORT_SECONDS: Final = 2.0
+# A child that is stopped (SIGSTOP) while a handler runs is continued after this time: the handler may have done it.
+_STOPPED_SECONDS: Final = 5.0
 
 
 class CrashedPage(msgspec.Struct, frozen=True):
@@ -88,10 +93,11 @@ class Suspects:
     def judge(self, page: HandledPage, status: int, stuck: float = 0.0) -> CrashedPage | None:
         """Decide whether a page crashed its process; None if the process may have been killed from outside.
 
-        A page is blamed at once if its process ended by its own doing, otherwise at the second time.
+        A page is blamed at once if its process ended by its own doing, or was ended because it was ``stuck`` for that
+        many seconds. Otherwise it is blamed at the second time.
         """
         self._times[page.fingerprint] += 1
-        if is_self_inflicted(status) or self._times[page.fingerprint] > 1:
+        if stuck or is_self_inflicted(status) or self._times[page.fingerprint] > 1:
             return CrashedPage.of(page, status, stuck)
         return None
 
@@ -114,6 +120,7 @@ class Pulse:
         """Seconds since the last heartbeat."""
         self.stuck = 0.0
         """The value of :attr:`quiet` when the child was ended for it; 0 if it was not."""
+        self._stopped = 0.0
 
     def look(self) -> None:
         now = time.monotonic()
@@ -121,20 +128,28 @@ class Pulse:
         passed, self._looked = min(now - self._looked, self._longest), now
         beats = self._box.beats
         self.was_seen = self.was_seen or beats > 0
-        is_quiet = beats and beats == self._beats and not is_stopped(self._pid)
+        stopped = is_stopped(self._pid)
+        self._stopped = self._stopped + passed if stopped else 0.0
+        is_quiet = beats and beats == self._beats and not stopped
         self.quiet = self.quiet + passed if is_quiet else 0.0
         self._beats = beats
 
     def urge(self) -> bool:
-        """Send SIGABRT if the child's handler can't be interrupted, or SIGURG to its watchdog if the heartbeat is late.
+        """Send a signal to a child that does not get on. Returns whether one was sent.
 
-        Returns whether a signal was sent.
+        - SIGURG to its watchdog if the heartbeat is late;
+        - SIGABRT if what blocks it can't be interrupted, and SIGKILL ``_ABORT_SECONDS`` later, because a handler may
+          have ignored all other signals;
+        - SIGCONT if it was stopped in a handler (SIGSTOP) for ``_STOPPED_SECONDS``.
         """
-        if 0 < self._box.patience < self.quiet and self._box.handled is not None:
-            self.stuck = self.quiet
-            os.kill(self._pid, signal.SIGABRT)  # not SIGKILL: faulthandler prints a traceback for SIGABRT
+        if 0 < self._box.patience < self.quiet:
+            self.stuck = self.stuck or self.quiet
+            # SIGABRT first: faulthandler prints a traceback for it.
+            os.kill(self._pid, signal.SIGABRT if self.quiet < self.stuck + _ABORT_SECONDS else signal.SIGKILL)
         elif self.quiet > _QUIET_SECONDS:
             os.kill(self._pid, signal.SIGURG)
+        elif self._stopped > _STOPPED_SECONDS and self._box.handled is not None and not self._box.halted:
+            os.kill(self._pid, signal.SIGCONT)
         else:
             return False
         return True
@@ -187,6 +202,8 @@ def _make_dead(each: CrashedPage) -> Dead:
 # Give up after _MOST_DEATHS unexplained deaths in a row, or after _MAX_CRASHED_PAGES deaths that pages are blamed for.
 # A life of _SHORT_LIFE_SECONDS resets both counts.
 _MOST_DEATHS: Final = 10
+# The same limit for processes that exited while no handler ran: a thread or a callback of the spider may have done it.
+_MOST_EXITS: Final = 2
 _MAX_CRASHED_PAGES: Final = 30
 _SHORT_LIFE_SECONDS: Final = 60.0
 _RESTART_SECONDS: Final = 0.5
@@ -260,7 +277,8 @@ class WorkerProcesses:
                 if said == 0 or self._draining:
                     return
                 page = box.handled
-                if not box.harmed and ((said is not None and said > 0) or (code >= 0 and page is None)):
+                ended_quietly = code >= 0 and page is None and (not box.beats or deaths >= _MOST_EXITS)
+                if not box.harmed and ((said is not None and said > 0) or ended_quietly):
                     by_spider = "something in the spider ended it"
                     why = f"its message is above, unless {by_spider}" if code in _EXPLAINED_EXITS else by_spider
                     raise UttuError(f"a worker process failed with exit code {code}; {why}")

@@ -254,6 +254,7 @@ class SettingValues(TypedDict, total=False):
     feed_idle: float
     handler_timeout: float
     max_block: float
+    max_block_memory: int
     max_links_per_page: int
     max_items_per_page: int
     max_item_size: int

@@ -191,7 +191,7 @@ def create_worker(
         limits=create_limits(settings),
         events=events,
         grace=grace_seconds(settings),
-        watchdog=Watchdog(steps, max_block_seconds(settings), box),
+        watchdog=Watchdog(steps, max_block_seconds(settings), box, settings.max_block_memory),
     )
 
 

@@ -10,7 +10,8 @@ before they have threads or connections. The child does all the work. The parent
   anybody may have done;
 - replaces a child that failed later because a handler damaged it (closed its files). The new child checks itself after
   each handler, and the page that damages it again is dead;
-- ends a child whose event loop is blocked by a handler that can't be interrupted.
+- ends a child whose event loop is blocked by a handler, or by a callback that one left, that can't be interrupted;
+- continues a child that a handler stopped (SIGSTOP).
 
 If the parent is killed, the child is killed as well: by the kernel on Linux, elsewhere by a thread that reads a pipe.
 If the parent is stopped (SIGSTOP), the child stops itself within half a second; the parent continues it later.
@@ -116,7 +117,7 @@ class _Guardian:
         ended = describe_exit(status)
         if page is None:
             was_at_work = self._pulse.was_seen or self._box.beats > 0
-            again = self._box.harmed or (status < 0 and was_at_work)
+            again = self._box.harmed or was_at_work
             again = again and deaths < (_MOST_FAILURES if is_self_inflicted(status) else _MAX_DEATHS)
             self._wary = self._wary or again
             hint = "Starting it again" if again else "Run the same command to go on; nothing is lost"
@@ -186,6 +187,8 @@ class _Guardian:
             select.select([self._wake], [], [], _POLL_SECONDS)
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake, 4096)
+            if self._signals and is_stopped(self._child):
+                os.kill(self._child, signal.SIGCONT)  # a stopped process can't end
 
     def _is_to_be_killed(self, quiet: float, now: float) -> bool:
         if not self._signals:

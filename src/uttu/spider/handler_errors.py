@@ -17,6 +17,8 @@ _OWN_FOLDERS: Final = tuple(str(Path(__file__).parents[1] / room) for room in ("
 # future that belongs to the user.
 USER_ERRORS: Final = (Exception, SystemExit, asyncio.CancelledError)
 MAX_MESSAGE: Final = 10_000
+# Python's own limit is 1,000; a handler may have raised it.
+_MOST_FRAMES: Final = 1_100
 
 _FOLLOW_ERROR: Final = re.compile(r"Page\.follow(?:_all)?\(\) takes .* positional arguments")
 _KEYWORD_ERROR: Final = re.compile(r"Unexpected keyword argument '(\w+)'")
@@ -84,7 +86,9 @@ def reraise_own_cancel(error: BaseException) -> None:
 def format_frames(error: BaseException) -> str:
     """The traceback of ``error``: the lines of the user's code and of the libraries that it called."""
     frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OWN_FOLDERS)
+        frame
+        for frame in traceback.extract_tb(error.__traceback__, _MOST_FRAMES)
+        if not frame.filename.startswith(_OWN_FOLDERS)
     ]
     return replace_surrogates("".join(traceback.format_list(frames)))
 

@@ -25,6 +25,8 @@ import msgspec
 from uttu.model.request import to_base
 from uttu.spider.selection import Selection
 
+_SCALARS: Final = frozenset({int, float, bool, type(None)})
+_CONTAINERS: Final = frozenset({list, tuple, set, frozenset})
 _SIMPLE: Final = frozenset({str, int, float, bool, type(None), bytes})
 
 
@@ -47,6 +49,39 @@ def encode(item: Any) -> bytes:
         return _encode(_unwrap_attrs(item) if "attr" in sys.modules else item)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise TypeError(f"the item can't be written as JSON: {error}. Item: {_shorten(item)}") from error
+
+
+def spend(value: Any, left: int) -> int:
+    """``left`` minus the characters of all texts in a value, keys excepted, and the lengths of its containers.
+
+    Stops when the result is negative. A small value may refer to the same long text a thousand times, so this is asked
+    before it is encoded. Objects that are neither of JSON's types nor records count nothing.
+    """
+    try:
+        return _spend(value, left)
+    except RecursionError:  # the encoder raises it, too, with a better message
+        return left
+
+
+def _spend(value: Any, left: int) -> int:
+    kind = type(value)
+    if kind is dict:
+        value = value.values()
+    elif kind is str or kind is bytes:
+        return left - len(value)
+    elif kind not in _CONTAINERS:
+        names = getattr(kind, "__struct_fields__", ()) or getattr(kind, "__dataclass_fields__", ())
+        value = [getattr(value, name, None) for name in names]
+    left -= len(value)
+    for each in value:
+        inner = type(each)
+        if inner is str:
+            left -= len(each)
+        elif inner not in _SCALARS:
+            left = _spend(each, left)
+            if left < 0:
+                break
+    return left
 
 
 def _unwrap_attrs(value: Any) -> Any:

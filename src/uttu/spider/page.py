@@ -14,13 +14,11 @@ HTML and XML are parsed on first use. The engine calls :meth:`Page.prepare` firs
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +43,7 @@ from uttu.spider.document import Document
 from uttu.spider.links import Patterns, classify_target, explain_ambiguity, filter_links, is_url
 from uttu.spider.query import is_selector
 from uttu.spider.selection import Selection
+from uttu.threads import run_in_new_thread
 
 if TYPE_CHECKING:
     from uttu.spider.sitemap import Sitemap
@@ -200,13 +199,9 @@ class Page:
             return
         if self._is_xml:
             # lxml keeps all names of elements and attributes until the thread that parsed them ends, so use a new one.
-            thread = ThreadPoolExecutor(1)
-            try:
-                await asyncio.get_running_loop().run_in_executor(thread, lambda: self._document)
-            finally:
-                thread.shutdown(wait=False)
+            await run_in_new_thread(lambda: self._document)
         elif "html" in self.headers.get("content-type", "html").lower():
-            await asyncio.to_thread(lambda: self._roots)
+            await run_in_new_thread(lambda: self._roots)
 
     def css(self, query: str) -> Selection:
         """Select elements by CSS. ``::text`` and ``::attr(name)`` select strings.

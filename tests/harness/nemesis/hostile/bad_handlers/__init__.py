@@ -53,6 +53,13 @@ _BLOCKING: Final = (
     blocking.reads_socket,
     blocking.waits_for_child,
     blocking.slow_generator,
+    blocking.ignores_all_signals,
+    blocking.masks_signals_and_sleeps,
+    blocking.error_text,
+    blocking.blocks_in_cleanup,
+    blocking.replaced_by_program,
+    blocking.grows,
+    blocking.recursion_unlimited,
 )
 _DEADLY: Final = (
     harming.exits_0,
@@ -89,6 +96,11 @@ _DEAD: Final = (
     yielding.endless_items_async,
     yielding.endless_nothing,
     yielding.endless_nested,
+    yielding.item_shared,
+    yielding.links_endless,
+    yielding.links_meta,
+    yielding.requests_meta,
+    yielding.requests_body,
     yielding.item_deep,
     yielding.item_cyclic,
     yielding.item_surrogates,
@@ -99,6 +111,13 @@ _DEAD: Final = (
     harming.runs_loop,
     harming.warns,
     harming.stops_loop,
+)
+# Another process has to go on, or this one after a while, but the page may be done by then.
+_AFTERWARDS: Final = (
+    harming.cancels_all_later,
+    harming.exits_later,
+    harming.stops_itself,
+    blocking.starves_threads,
 )
 _EITHER: Final = (
     yielding.item_lying,
@@ -123,6 +142,14 @@ _DONE: Final = (
     harming.leaves_thread,
     harming.leaves_busy_thread,
     harming.leaves_task,
+    harming.leaves_pool,
+    harming.leaves_process,
+    harming.leaves_deaf_task,
+    harming.leaves_exit,
+    harming.leaves_interrupt,
+    harming.masks_signals,
+    harming.replaces_output,
+    harming.removes_output,
     harming.changes_folder,
     harming.clears_environment,
     harming.ignores_signals,
@@ -144,6 +171,7 @@ _ENDLESS: Final = (yielding.endless_requests, yielding.endless_follow, yielding.
 KINDS: Final[tuple[Misdeed, ...]] = (
     *(Misdeed(handler, ends="dead", blocks=True) for handler in _BLOCKING),
     *(Misdeed(handler, ends="dead", deadly=True) for handler in _DEADLY),
+    *(Misdeed(handler, deadly=True) for handler in _AFTERWARDS),
     *(Misdeed(handler, ends="dead") for handler in _DEAD),
     *(Misdeed(handler) for handler in _EITHER),
     *(Misdeed(handler, may_fail=True) for handler in _SABOTAGE),

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import os
 import re
+import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -75,6 +79,74 @@ def slow_generator(page: Page) -> Iterator[dict[str, int]]:
     for number in range(70):
         time.sleep(1)
         yield {"n": number}
+
+
+def ignores_all_signals(page: Page) -> None:
+    """while True that ignores every signal"""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        with contextlib.suppress(OSError):
+            signal.signal(number, signal.SIG_IGN)
+    while True:
+        pass
+
+
+def masks_signals_and_sleeps(page: Page) -> None:
+    """time.sleep(70) with every signal masked"""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    time.sleep(70)
+
+
+def error_text(page: Page) -> None:
+    """raises an error whose text never ends"""
+    raise _Endless
+
+
+class _Endless(Exception):
+    def __str__(self) -> str:
+        while True:
+            pass
+
+
+def blocks_in_cleanup(page: Page) -> Iterator[object]:
+    """yields what it may not, and sleeps in its finally"""
+    try:
+        yield object()
+    finally:
+        time.sleep(70)
+
+
+def starves_threads(page: Page) -> None:
+    """a busy thread, after sys.setswitchinterval(1000)"""
+
+    def spin() -> None:
+        while True:
+            pass
+
+    sys.setswitchinterval(1000)
+    threading.Thread(target=spin, daemon=True).start()
+    time.sleep(0.01)
+
+
+def grows(page: Page) -> None:
+    """a list that grows without end"""
+    kept = []
+    while True:
+        kept.append(bytearray(1000))
+
+
+def recursion_unlimited(page: Page) -> None:
+    """calls itself without end, after sys.setrecursionlimit(10**9)"""
+    sys.setrecursionlimit(10**9)
+
+    def descend(depth: int) -> int:
+        return descend(depth + 1)
+
+    descend(0)
+
+
+def replaced_by_program(page: Page) -> None:
+    """os.exec of a program that runs for 70 seconds"""
+    os.execvp("sleep", ["sleep", "70"])
 
 
 async def hangs(page: Page) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import contextlib
 import ctypes
 import gc
 import json
 import logging
+import multiprocessing
 import os
 import resource
 import shutil
@@ -107,6 +109,93 @@ async def leaves_task(page: Page) -> dict[str, str]:
 
 
 _TASKS: list[asyncio.Task[None]] = []
+
+
+def leaves_pool(page: Page) -> dict[str, str]:
+    """100 calls in the loop's threads, a minute each"""
+    for _ in range(100):
+        asyncio.get_running_loop().run_in_executor(None, time.sleep, 70)
+    return {"url": page.url}
+
+
+def leaves_process(page: Page) -> dict[str, str]:
+    """a process of multiprocessing left running"""
+    multiprocessing.get_context("fork").Process(target=time.sleep, args=(70,)).start()
+    return {"url": page.url}
+
+
+async def leaves_deaf_task(page: Page) -> dict[str, str]:
+    """a task left running that ignores its cancellation"""
+
+    async def stay() -> None:
+        while True:
+            with contextlib.suppress(BaseException):
+                await asyncio.sleep(70)
+
+    _TASKS.append(asyncio.create_task(stay()))
+    return {"url": page.url}
+
+
+async def leaves_exit(page: Page) -> dict[str, str]:
+    """a task left behind that raises SystemExit"""
+
+    async def leave() -> None:
+        sys.exit(0)
+
+    _TASKS.append(asyncio.create_task(leave()))
+    return {"url": page.url}
+
+
+async def leaves_interrupt(page: Page) -> dict[str, str]:
+    """a timer left behind that raises KeyboardInterrupt"""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    asyncio.get_running_loop().call_later(0.05, interrupt)
+    return {"url": page.url}
+
+
+async def cancels_all_later(page: Page) -> dict[str, str]:
+    """a task left behind that cancels every task of the loop"""
+
+    async def cancel() -> None:
+        await asyncio.sleep(0.05)
+        for task in asyncio.all_tasks():
+            task.cancel()
+
+    _TASKS.append(asyncio.create_task(cancel()))
+    return {"url": page.url}
+
+
+def exits_later(page: Page) -> dict[str, str]:
+    """os._exit(0) in a thread, after the handler"""
+    threading.Timer(0.3, os._exit, (0,)).start()
+    return {"url": page.url}
+
+
+def stops_itself(page: Page) -> dict[str, str]:
+    """SIGSTOP of its own process"""
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return {"url": page.url}
+
+
+def masks_signals(page: Page) -> dict[str, str]:
+    """masks every signal"""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    return {"url": page.url}
+
+
+def replaces_output(page: Page) -> dict[str, str]:
+    """replaces sys.stdout and sys.stderr with an object that can't write"""
+    sys.stdout = sys.stderr = object()
+    return {"url": page.url}
+
+
+def removes_output(page: Page) -> dict[str, str]:
+    """sets sys.stdout and sys.stderr to None"""
+    sys.stdout = sys.stderr = None
+    return {"url": page.url}
 
 
 def closes_output(page: Page) -> dict[str, str]:

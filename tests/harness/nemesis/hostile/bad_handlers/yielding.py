@@ -77,6 +77,38 @@ def item_100mb(page: Page) -> dict[str, str]:
     return {"text": "x" * (100 * _MB)}
 
 
+def item_shared(page: Page) -> dict[str, Any]:
+    """an item of 10 GB that is small in memory"""
+    text: Any = "x" * 1000
+    for _ in range(7):
+        text = [text] * 10
+    return {"text": text}
+
+
+def links_endless(page: Page) -> Iterator[Any]:
+    """follow_all of a thousand links, without end"""
+    while True:
+        yield page.follow_all([f"/p/{number}?x" for number in range(1000)])
+
+
+def links_meta(page: Page) -> Any:
+    """50,000 links with 100 KB of meta each"""
+    return page.follow_all([f"/p/{number}?x" for number in range(50_000)], meta={"text": "x" * 100_000})
+
+
+def requests_meta(page: Page) -> Iterator[Request]:
+    """50,000 requests with 100 KB of meta each"""
+    text = "x" * 100_000
+    for number in range(50_000):
+        yield Request.to(f"{page.url}&n={number}", meta={"text": text})
+
+
+def requests_body(page: Page) -> Iterator[Request]:
+    """1,000 requests with a body of 3 MB each"""
+    for number in range(1000):
+        yield Request.to(f"{page.url}&n={number}", method="POST", body=b"x" * (3 * _MB))
+
+
 def item_deep(page: Page) -> dict[str, Any]:
     """an item 100,000 levels deep"""
     item: dict[str, Any] = {}
