@@ -72,7 +72,7 @@ def test_text_of_the_environment_and_of_flags_is_read_by_the_settings_type(
 @pytest.mark.parametrize(
     ("spider", "file", "environment", "flags", "message"),
     [
-        ({"dealy": 1}, "", {}, {}, r"^the spider: there is no setting 'dealy'; did you mean 'delay'\?$"),
+        ({"dealy": 1}, "", {}, {}, r"^the spider: unknown setting 'dealy'; did you mean 'delay'\?$"),
         ({}, "delay = 'soon'", {}, {}, r"uttu\.toml: delay='soon': "),
         ({}, "", {"UTTU_DELAY": "soon"}, {}, "^the environment: delay='soon': "),
         ({}, "", {}, {"headers": "{"}, "^-s: headers='{': "),
@@ -113,8 +113,8 @@ def test_yes_and_no(tmp_path: Path, text: str, value: bool) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("robots", "never", "robots='never': say true or false"),
-        ("order", "random", "order='random': say one of fifo, lifo, priority"),
+        ("robots", "never", "robots='never': give true or false"),
+        ("order", "random", "order='random': give one of fifo, lifo, priority"),
         ("delay", "soon", "delay='soon'"),
         ("dealy", "1", "did you mean 'delay'"),
         ("concurrency", "0", "concurrency=0 is out of range: it must be at least 1"),

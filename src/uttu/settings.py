@@ -211,7 +211,7 @@ def read_settings_file(file: Path) -> dict[str, Any]:
         former.check_settings_file(file)
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{file} can't be read: {error}") from error
+        raise ConfigError(f"Cannot read {file}: {error}") from error
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -224,7 +224,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _convert(source: str, name: str, value: Any, wrong: type[ConfigError] = ConfigError) -> Any:
     if name not in _TYPES:
-        raise wrong(f"{source}: there is no setting {name!r}{_suggest(name)}")
+        raise wrong(f"{source}: unknown setting {name!r}{_suggest(name)}")
     try:
         return convert_setting(value, _TYPES[name])
     except msgspec.MsgspecError as error:
@@ -234,7 +234,7 @@ def _convert(source: str, name: str, value: Any, wrong: type[ConfigError] = Conf
 def _describe_type(kind: Any) -> str:
     """The expected form of a type, if msgspec's message is not clear enough; else empty."""
     if kind is bool:
-        return "say true or false"
+        return "give true or false"
     if kind is float:
         return "give a number, like 0.5"
     if kind is int:
@@ -242,7 +242,7 @@ def _describe_type(kind: Any) -> str:
     if kind == tuple[str, ...]:
         return "give a list of words; as text, with commas between them"
     if typing.get_origin(kind) is typing.Literal:
-        return f"say one of {', '.join(typing.get_args(kind))}"
+        return f"give one of {', '.join(typing.get_args(kind))}"
     return ""
 
 
@@ -293,9 +293,9 @@ def find_misspelled_variables(environment: Mapping[str, str]) -> dict[str, str]:
         if not name.startswith(ENVIRONMENT_PREFIX) or name in known or name.startswith(f"{ENVIRONMENT_PREFIX}TEST_"):
             continue
         if hint := _OTHER_CRAWLERS.get(name.removeprefix(ENVIRONMENT_PREFIX), ""):
-            found[name] = f"{name} is no setting; in Uttu, {hint}"
+            found[name] = f"{name} is not a setting; in Uttu, {hint}"
         elif close := difflib.get_close_matches(name, known, n=1, cutoff=0.85):
-            found[name] = f"{name} is no setting; did you mean {close[0]}?"
+            found[name] = f"{name} is not a setting; did you mean {close[0]}?"
     return found
 
 
@@ -333,9 +333,9 @@ _OTHER_CRAWLERS: Final = {
     "DOWNLOAD_TIMEOUT": "it is timeout",
     "DOWNLOAD_MAXSIZE": "it is max_body",
     "RETRY_TIMES": "it is retries",
-    "RETRY_ENABLED": "it is retries: 0 is none",
+    "RETRY_ENABLED": "it is retries; 0 turns them off",
     "REDIRECT_MAX_TIMES": "it is max_redirects",
-    "REDIRECT_ENABLED": "it is max_redirects: 0 is none",
+    "REDIRECT_ENABLED": "it is max_redirects; 0 turns them off",
     "COOKIES_ENABLED": "it is cookies",
     "HTTPCACHE_ENABLED": "it is cache",
     "AUTOTHROTTLE_ENABLED": "it is throttle",
@@ -357,7 +357,7 @@ _OTHER_CRAWLERS: Final = {
     "ITEM_PIPELINES": "a handler changes items before it yields them",
     "DOWNLOADER_MIDDLEWARES": "it is spider.use(…)",
     "DUPEFILTER_CLASS": "a request is set apart with salt=",
-    "LOG_LEVEL": "it is no setting of a crawl",
+    "LOG_LEVEL": "use --log-level or UTTU_LOG_LEVEL",
     "JOBDIR": "crawls are always kept, in .uttu or where the setting frontier says",
     "SCHEDULER": "it is frontier",
     "REDIS_URL": "it is frontier",

@@ -88,7 +88,7 @@ def test_a_group_and_how_far_behind_it_is(desk: Desk) -> None:
     assert [line["payload"] for line in shown] == [1, 2]
     assert shown[0]["topic"] == desk.topic
     assert desk("purge", desk.group).code == 2
-    assert desk("purge", desk.group, "--yes").out == "3 messages thrown away\n"
+    assert desk("purge", desk.group, "--yes").out == "3 messages deleted\n"
     assert desk.lines("lag", desk.group)[0]["lag"] == 0
 
 
@@ -105,7 +105,7 @@ def test_dead_letters_say_why_and_can_be_published_again(desk: Desk) -> None:
     assert (again["payload"], again["key"], again["headers"], again["id"]) == ({"bad": 1}, "k", {}, dead["id"])
     told = desk("purge", desk.group, "--dead", "--yes", "--json")
     assert json.loads(told.out) == {"group": desk.group, "thrown": 1, "forgotten": False}
-    assert desk("purge", desk.group, "--forget", "--yes").out.endswith(f"; the group {desk.group} is forgotten\n")
+    assert desk("purge", desk.group, "--forget", "--yes").out.endswith(f"; the group {desk.group} is deleted, too\n")
     assert desk("lag", desk.group).code == 4
     desk.open_group()
 
@@ -136,7 +136,7 @@ def test_the_bus_of_the_settings(desk: Desk, uttu: Uttu, monkeypatch: pytest.Mon
     desk.open_group()
     told = uttu("bus", "groups")
     assert told.code == 2
-    assert "say which bus: --bus URL, or the setting bus" in told.err
+    assert "Give a bus: --bus URL, the setting bus" in told.err
     with open("uttu.toml", "w") as file:
         file.write(f'bus = "{desk.url}"\n')
     assert desk.group in uttu("bus", "groups").out
@@ -150,7 +150,7 @@ def test_a_command_to_a_crawl_does_not_depend_on_the_bus(uttu: Uttu, monkeypatch
     with supervised():
         told = uttu("pause", "shop")
     assert (told.code, standing().state) == (0, CrawlState.PAUSED)
-    assert "So the workers hear of it within a second or two, not at once" in told.err
+    assert "Workers notice the change within two seconds instead of at once" in told.err
     assert "secret" not in told.err
 
 
@@ -173,7 +173,7 @@ def test_a_command_does_not_wait_long_for_the_bus(uttu: Uttu, monkeypatch: pytes
     with supervised():
         told = uttu("pause", "shop")
     assert (told.code, told.out[:15]) == (0, "shop is paused:")
-    assert told.err.startswith("redis://u:***@h does not answer. So the workers")
+    assert told.err.startswith("redis://u:***@h does not answer. Workers")
 
 
 @pytest.mark.parametrize(("command", "state"), [("pause", "running"), ("resume", "paused"), ("stop", "running")])
@@ -212,4 +212,4 @@ def test_a_broker_that_is_not_there(uttu: Uttu, command: list[str]) -> None:
 
 def test_what_is_no_bus(uttu: Uttu) -> None:
     told = uttu("bus", "groups", "--bus", "carrier-pigeon://loft")
-    assert (told.code, told.err.startswith("uttu: there is no bus 'carrier-pigeon://loft'; write one of")) == (3, True)
+    assert (told.code, told.err.startswith("uttu: Unknown bus 'carrier-pigeon://loft'. Use one of")) == (3, True)

@@ -25,16 +25,16 @@ def test_a_crawl_that_runs_is_paused_goes_on_and_stops(uttu: Uttu) -> None:
         told = uttu("pause", "shop")
         assert told.code == 0
         assert told.out.startswith("shop is paused: ")
-        assert told.out.endswith("with 5 pages to do. Go on with: uttu resume shop\n")
+        assert told.out.endswith("with 5 pages to do. Resume it with: uttu resume shop\n")
         assert (standing().state, standing().reason) == (CrawlState.PAUSED, Reason("paused by the operator"))
-        assert uttu("pause", "shop").out == "shop is paused already; go on with: uttu resume shop\n"
+        assert uttu("pause", "shop").out == "shop is already paused. Resume it with: uttu resume shop\n"
         told = uttu("resume", "shop.py")
-        assert (told.code, told.out, told.err) == (0, "shop goes on, with 5 pages to do\n", "of shop\n")
+        assert (told.code, told.out, told.err) == (0, "shop is resumed, with 5 pages to do\n", "of shop\n")
         assert (standing().state, standing().reason) == (CrawlState.RUNNING, Reason())
         assert uttu("resume", "shop").out == "shop is running already\n"
         told = uttu("stop", "shop")
         assert told.code == 0
-        assert told.out.endswith("5 pages to do stay. Go on with: uttu crawl shop.py\n")
+        assert told.out.endswith("5 pages to do stay in the queue. Resume it with: uttu crawl shop.py\n")
         assert (standing().state, standing().reason) == (CrawlState.STOPPING, Reason("stopped by the operator"))
         assert uttu("stop", "shop").out == "shop is stopping already (stopped by the operator)\n"
         told = uttu("pause", "shop")
@@ -54,7 +54,7 @@ def test_a_crawl_that_nobody_works_on_is_stopped_for_those_who_come_back(uttu: U
     make_crawl(state=state)
     told = uttu("stop", "shop")
     assert told.code == 0
-    assert told.out == "shop is stopped; nobody worked on it. Go on with: uttu crawl shop.py\n"
+    assert told.out == "shop is stopped; it had no workers. Resume it with: uttu crawl shop.py\n"
     assert (standing().state, standing().reason) == (CrawlState.STOPPED, Reason("stopped by the operator"))
 
 
@@ -62,31 +62,35 @@ def test_a_paused_crawl_that_nobody_works_on_needs_someone(uttu: Uttu) -> None:
     make_crawl(state=CrawlState.PAUSED)
     told = uttu("resume", "shop")
     assert told.code == 0
-    assert told.out == "shop is paused no more, but nobody works on it. Go on with: uttu crawl shop.py\n"
+    assert told.out == "shop is no longer paused, but has no workers. Resume it with: uttu crawl shop.py\n"
     assert standing().facts.state == CrawlState.RUNNING
 
 
 @pytest.mark.parametrize(
     ("command", "state", "said"),
     [
-        ("pause", CrawlState.FINISHED, "does not run, so it can't be paused: it is finished (why)"),
-        ("pause", CrawlState.STOPPED, "does not run, so it can't be paused: it is stopped (why)"),
-        ("pause", CrawlState.RUNNING, "does not run, so it can't be paused: it is cut short"),
-        ("resume", CrawlState.FINISHED, "is not paused: it is finished (why). It starts anew with: uttu crawl shop.py"),
+        ("pause", CrawlState.FINISHED, "is not running, so it can't be paused: it is finished (why)"),
+        ("pause", CrawlState.STOPPED, "is not running, so it can't be paused: it is stopped (why)"),
+        ("pause", CrawlState.RUNNING, "is not running, so it can't be paused: it is cut short"),
+        (
+            "resume",
+            CrawlState.FINISHED,
+            "is not paused: it is finished (why). Start a new crawl with: uttu crawl shop.py",
+        ),
         (
             "resume",
             CrawlState.LIMITED,
-            "is not paused: it is limited (why). It goes on with: uttu crawl shop.py --resume",
+            "is not paused: it is limited (why). Resume it with: uttu crawl shop.py --resume",
         ),
-        ("resume", CrawlState.STOPPED, "is not paused: it is stopped (why). It goes on with: uttu crawl shop.py"),
-        ("stop", CrawlState.FINISHED, "does not run, so it can't be stopped: it is finished (why)"),
-        ("stop", CrawlState.STOPPED, "does not run, so it can't be stopped: it is stopped (why)"),
+        ("resume", CrawlState.STOPPED, "is not paused: it is stopped (why). Resume it with: uttu crawl shop.py"),
+        ("stop", CrawlState.FINISHED, "is not running, so it can't be stopped: it is finished (why)"),
+        ("stop", CrawlState.STOPPED, "is not running, so it can't be stopped: it is stopped (why)"),
     ],
 )
 def test_what_makes_no_sense_is_refused(uttu: Uttu, command: str, state: CrawlState, said: str) -> None:
     make_crawl(state=state, reason=Reason("why"))
     told = uttu(command, "shop")
-    assert (told.code, told.out, told.err) == (1, "", f"uttu: crawl 'shop' {said}\n")
+    assert (told.code, told.out, told.err) == (1, "", f"uttu: Crawl 'shop' {said}\n")
     assert standing().facts.state == state
 
 

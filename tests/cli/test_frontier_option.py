@@ -49,7 +49,7 @@ def test_the_setting_and_the_environment(
     uttu: Uttu, elsewhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert uttu("status", "shop").err == (
-        "uttu: there is no crawl here: none was started in this folder. Start one with: uttu crawl FILE\n"
+        "uttu: There is no crawl here: none was started in this folder. Start one with: uttu crawl FILE\n"
     )
     Path("uttu.toml").write_text(f'frontier = "{elsewhere}"')
     assert uttu("status", "shop").code == 0
@@ -72,9 +72,7 @@ def test_shown_commands_say_where_unless_the_settings_do(uttu: Uttu, elsewhere: 
 def test_what_there_is_not(uttu: Uttu, url: str) -> None:
     told = uttu("status", "--frontier", url)
     assert told.code == 3
-    assert told.err.startswith(
-        f"uttu: there is no frontier {mask_password(url)!r}; write one of sqlite:FOLDER, redis://"
-    )
+    assert told.err.startswith(f"uttu: Unknown frontier {mask_password(url)!r}. Use one of sqlite:FOLDER, redis://")
     assert "secret" not in told.err
 
 
@@ -127,20 +125,20 @@ def test_a_worker_says_what_to_do_where_there_is_nothing_to_take_part_in(uttu: U
     told = uttu("worker", "shop.py", "--frontier", "sqlite:there")
     assert told.code == 4
     assert told.err == (
-        "uttu: there is no crawl 'shop' at sqlite:there to take part in; "
-        "start it with: uttu crawl shop.py --frontier sqlite:there\n"
+        "uttu: There is no crawl 'shop' at sqlite:there to join. "
+        "Start it with: uttu crawl shop.py --frontier sqlite:there\n"
     )
     make_crawl(state=CrawlState.FINISHED)
     told = uttu("worker", "shop.py")
     assert told.code == 1
-    assert told.err == "uttu: crawl 'shop' is not running (finished); start it with: uttu crawl shop.py\n"
+    assert told.err == "uttu: Crawl 'shop' is not running (finished). Start it with: uttu crawl shop.py\n"
 
 
 def test_a_crawl_that_was_moved_is_not_run_again_by_accident(uttu: Uttu) -> None:
     make_crawl(reason=Reason("redis://localhost", ReasonKind.MOVED))
     told = uttu("crawl", "shop.py")
     assert told.code == 1
-    assert "was moved to redis://localhost: go on with it there, or start again here with --fresh" in told.err
+    assert "was moved to redis://localhost. Resume it there, or start again here with --fresh" in told.err
     told = uttu("status", "shop")
     assert told.out.startswith("stopped  shop (moved to redis://localhost)\n")
     assert "go on" not in told.out

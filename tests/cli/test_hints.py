@@ -60,7 +60,7 @@ def test_what_is_given_to_crawl(uttu: Uttu, words: list[str], code: int, said: s
 def test_a_variable_that_is_misspelled(uttu: Uttu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UTTU_DELAYS", "1")
     told = uttu("status")
-    assert told.err.startswith("uttu: UTTU_DELAYS is no setting; did you mean UTTU_DELAY?\n")
+    assert told.err.startswith("uttu: UTTU_DELAYS is not a setting; did you mean UTTU_DELAY?\n")
 
 
 SILENT = """
@@ -127,6 +127,6 @@ def test_a_crawl_does_not_go_on_without_its_proxy(uttu: Uttu) -> None:
     assert uttu("crawl", "proxied.py", "--limit", "1", "-s", "proxy=http://127.0.0.1:9").code == 1
     told = uttu("crawl", "proxied.py", "--resume")
     assert told.code == 3
-    assert told.err.startswith("uttu: The crawl was started with the setting proxy and would go on without it.")
+    assert told.err.startswith("uttu: The crawl was started with the setting proxy, which is missing now.")
     assert uttu("why", "http://a.example/2").out.find("pending") >= 0
     assert uttu("crawl", "proxied.py", "--resume", "-s", "proxy=http://127.0.0.1:9").code == 1

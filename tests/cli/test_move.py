@@ -34,7 +34,7 @@ def test_everything_is_there_and_the_old_one_says_where_it_went(uttu: Uttu, tmp_
     assert (told.code, told.err) == (0, "")
     there = f"sqlite:{tmp_path}/other"
     command = f"uttu crawl shop.py --frontier {there}"
-    assert told.out == f"shop is moved to {there}, with 6 pages to do and 2 items. Go on with: {command}\n"
+    assert told.out == f"shop is moved to {there}, with 6 pages to do and 2 items. Resume it with: {command}\n"
     new = standing(folder=OTHER)
     assert (new.state, new.reason, new.counts) == (CrawlState.STOPPED, Reason(f"moved from sqlite:{tmp_path}"), COUNTS)
     assert new.facts.spider == "shop"
@@ -46,8 +46,8 @@ def test_everything_is_there_and_the_old_one_says_where_it_went(uttu: Uttu, tmp_
     for command, *more in about:
         told = uttu(command, "shop", *more)
         assert told.code == 1
-        assert told.err == f"uttu: crawl 'shop' was moved to {there}: give that as --frontier\n"
-    assert uttu("move", ".", "third").err == f"uttu: crawl 'shop' was moved to {there} already\n"
+        assert told.err == f"uttu: Crawl 'shop' was moved to {there}. Give that frontier with --frontier\n"
+    assert uttu("move", ".", "third").err == f"uttu: Crawl 'shop' was already moved to {there}\n"
     assert uttu("move", ".", "other").code == 1
 
 
@@ -71,7 +71,7 @@ def test_a_crawl_that_runs_stays(uttu: Uttu) -> None:
     make_crawl(state=CrawlState.RUNNING)
     with supervised():
         told = uttu("move", ".", "other")
-    assert (told.code, told.err) == (1, "uttu: workers are at crawl 'shop'; stop it first: uttu stop shop\n")
+    assert (told.code, told.err) == (1, "uttu: Crawl 'shop' has workers. Stop it first: uttu stop shop\n")
     assert not OTHER.exists()
 
 
@@ -81,8 +81,8 @@ def test_one_that_is_there_already_is_kept_unless_told_otherwise(uttu: Uttu) -> 
     make_crawl(state=CrawlState.PAUSED)
     told = uttu("move", ".", "other")
     assert told.code == 1
-    assert "there is a crawl 'shop' at sqlite:" in told.err
-    assert told.err.endswith("already; --replace forgets it\n")
+    assert "There is already a crawl 'shop' at sqlite:" in told.err
+    assert told.err.endswith("Replace it with --replace\n")
     assert standing().state == CrawlState.PAUSED
     assert uttu("push", "shop", f"{HOST}/new").code == 0
     assert uttu("move", ".", "other", "--replace").code == 0
@@ -119,7 +119,7 @@ def test_a_move_that_fails_is_done_again(
     else:
         told = uttu("crawl", "shop.py", "--frontier", "sqlite:other")
         assert told.code == 1
-        assert "crawl 'shop' is being moved here from sqlite:" in told.err
+        assert "Crawl 'shop' is being moved here from sqlite:" in told.err
     assert uttu("move", ".", "other", *(["--replace"] if replace else [])).code == 0
     assert standing(folder=OTHER).counts == COUNTS
 
@@ -144,7 +144,7 @@ def test_which_crawl_has_to_be_clear(uttu: Uttu) -> None:
     make_crawl("b")
     told = uttu("move", ".", "other")
     assert told.code == 1
-    assert told.err == "uttu: there are several crawls here: say which with --crawl: b, a\n"
+    assert told.err == "uttu: There are several crawls here. Choose one with --crawl: b, a\n"
     assert uttu("move", ".", "other", "--crawl", "a").code == 0
     assert uttu("move", ".", "other").out.startswith("b is moved to ")
     assert uttu("move", ".", "other", "--crawl", "c").code == 4
@@ -173,7 +173,7 @@ def test_it_goes_on_there_as_if_nothing_had_happened(project: Project) -> None:
         assert done.returncode == 0, done.stderr
         refused = project.run("crawl", "spider.py", "-o", "out.jsonl", START=start)
         assert refused.returncode == 1
-        assert "crawl 'pages' was moved to sqlite:" in refused.stderr
+        assert "Crawl 'pages' was moved to sqlite:" in refused.stderr
         done = project.run("crawl", "spider.py", "-o", "out.jsonl", "--frontier", "sqlite:other", START=start)
         assert done.returncode == 0, done.stderr
         assert len({row["url"] for row in project.rows()}) == len(project.rows()) == 4000

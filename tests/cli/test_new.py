@@ -39,7 +39,7 @@ def test_nothing_is_overwritten(uttu: Uttu) -> None:
     Path("shop.py").write_text("mine")
     told = uttu("new", "shop.py")
     assert told.code == 2
-    assert "shop.py is there already" in told.err
+    assert "shop.py exists already" in told.err
     assert Path("shop.py").read_text() == "mine"
 
 
@@ -53,7 +53,7 @@ def test_names_that_can_not_be(uttu: Uttu, name: str) -> None:
 def test_a_start_that_is_no_url(uttu: Uttu) -> None:
     told = uttu("new", "shop", "ftp://example.org/")
     assert told.code == 2
-    assert "no URL of the web" in told.err
+    assert "not a web URL" in told.err
     assert not Path("shop.py").exists()
 
 

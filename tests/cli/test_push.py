@@ -29,7 +29,7 @@ def test_urls_of_the_command_line(uttu: Uttu) -> None:
     make_crawl()
     told = uttu("push", "shop", f"{HOST}/new", f"{HOST}/gone", "new.example/a#b")
     assert (told.code, told.err) == (0, "")
-    assert told.out == "2 new pages for shop, 1 were there already; go on with: uttu crawl shop.py\n"
+    assert told.out == "2 new pages for shop, 1 were known already; resume it with: uttu crawl shop.py\n"
     assert trace(f"{HOST}/new").state == trace("https://new.example/a").state == "pending"
     assert trace(f"{HOST}/gone").state == "dead"
     assert standing().state == CrawlState.STOPPED
@@ -69,8 +69,8 @@ def test_more_than_fits_into_one_batch(uttu: Uttu) -> None:
 @pytest.mark.parametrize(
     ("state", "then"),
     [
-        (CrawlState.RUNNING, "the running crawl takes them up"),
-        (CrawlState.PAUSED, "it is paused, go on with: uttu resume shop"),
+        (CrawlState.RUNNING, "the running crawl fetches them"),
+        (CrawlState.PAUSED, "it is paused; resume it with: uttu resume shop"),
     ],
 )
 def test_into_a_crawl_that_runs(uttu: Uttu, state: CrawlState, then: str) -> None:
@@ -81,11 +81,11 @@ def test_into_a_crawl_that_runs(uttu: Uttu, state: CrawlState, then: str) -> Non
 
 def test_into_a_crawl_that_ended(uttu: Uttu) -> None:
     make_crawl(state=CrawlState.LIMITED)
-    assert uttu("push", "shop", f"{HOST}/new").out.endswith("go on with: uttu crawl shop.py --resume\n")
+    assert uttu("push", "shop", f"{HOST}/new").out.endswith("resume it with: uttu crawl shop.py --resume\n")
     make_crawl("done", state=CrawlState.FINISHED)
     told = uttu("push", "done", f"{HOST}/new")
     assert told.code == 1
-    assert "crawl 'done' has finished, and starts anew with: uttu crawl shop.py --crawl done. One that" in told.err
+    assert "Crawl 'done' has finished. Start a new one with: uttu crawl shop.py --crawl done. To let" in told.err
 
 
 def test_new_pages_stand_where_the_crawl_s_order_has_them(uttu: Uttu) -> None:
@@ -132,5 +132,5 @@ def test_what_comes_through_a_pipe_is_put_as_it_comes(project: Project) -> None:
         push.stdin.write("https://b.example/\nbad\n")
         out, err = push.communicate(timeout=60)
         assert push.returncode == 1
-        assert out.startswith("2 new pages for pages; go on with: ")
+        assert out.startswith("2 new pages for pages; resume it with: ")
         assert err.splitlines()[0].startswith("standard input, line 3: ")

@@ -64,7 +64,7 @@ def test_what_can_not_be(uttu: Uttu) -> None:
     told = uttu("rate", "shop", "shop.example", "--delay", "1")
     assert (told.code, told.err) == (
         1,
-        "uttu: crawl 'shop' has finished; a new one starts with: uttu crawl shop.py\n",
+        "uttu: Crawl 'shop' has finished. Start a new one with: uttu crawl shop.py\n",
     )
 
 

@@ -1,4 +1,4 @@
-"""``uttu retry``: dead letters back in line."""
+"""``uttu retry``: dead letters queued again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_all_of_a_crawl_that_finished(uttu: Uttu) -> None:
     make_crawl(state=CrawlState.FINISHED)
     told = uttu("retry")
     assert told.code == 0
-    assert told.out == "3 dead letters back in line; go on with: uttu crawl shop.py\n"
+    assert told.out == "3 dead letters queued again; resume it with: uttu crawl shop.py\n"
     now = standing()
     assert (now.counts.dead, now.counts.pending) == (0, 7)
     assert now.state == CrawlState.STOPPED
@@ -41,7 +41,7 @@ def test_one_url(uttu: Uttu) -> None:
     make_crawl()
     told = uttu("retry", "--url", "shop.example/gone#here")
     assert told.code == 0
-    assert told.out.startswith("1 dead letter back in line")
+    assert told.out.startswith("1 dead letter queued again")
     assert standing().counts.dead == 2
 
 
@@ -50,7 +50,7 @@ def test_in_a_crawl_that_runs(uttu: Uttu) -> None:
     with supervised():
         told = uttu("retry")
         assert standing().facts.state == CrawlState.RUNNING
-    assert told.out == "3 dead letters back in line; the running crawl takes them up\n"
+    assert told.out == "3 dead letters queued again; the running crawl fetches them\n"
 
 
 def test_a_crawl_that_was_moved_is_left_as_it_is(uttu: Uttu) -> None:
@@ -93,7 +93,7 @@ def test_a_site_whose_robots_was_given_up_a_moment_ago_is_asked(uttu: Uttu) -> N
             "@spider.page\ndef page(page):\n    yield {'url': page.url}\n"
         )
         assert uttu("crawl", "spider.py").code == 1
-        assert uttu("retry").out.startswith("1 dead letter back in line")
+        assert uttu("retry").out.startswith("1 dead letter queued again")
         told = uttu("crawl", "spider.py")
         assert told.code == 0, told.err
         assert [record.path for record in running.records()] == ["/robots.txt"] * 5 + ["/"]

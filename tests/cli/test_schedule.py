@@ -125,7 +125,7 @@ def test_a_crawl_is_the_task_that_crawls(schedule: Schedule) -> None:
         "3600",
     )
     assert told.code == 0, told.err
-    assert "there is no books.py here; workers must have it" in told.err
+    assert "books.py does not exist here; workers must have it" in told.err
     entry = kept()["books"].entry
     assert (entry.task, entry.args, entry.overlap) == ("uttu.crawl", ("books.py",), "skip")
     assert entry.kwargs == {
@@ -165,9 +165,9 @@ def test_what_is_in_uttu_toml_is_changed_there(schedule: Schedule) -> None:
         (["--task", "work.add", "--crontab", "@daily", "--timezone", "Mars"], 3, "There is no time zone 'Mars'"),
         (["--task", "work.add", "--solar", "sunrise"], 3, "solar needs latitude and longitude"),
         (["--task", "work.add", "--every", "5", "--overlap", "never"], 3, "'never'"),
-        (["--task", "work.ad", "--every", "5"], 3, "there is no task 'work.ad'; did you mean 'work.add'?"),
-        (["--every", "5"], 2, "give either --task TASK or --crawl FILE"),
-        (["--task", "work.add", "--every", "5", "-o", "x.jsonl"], 2, "are for --crawl FILE"),
+        (["--task", "work.ad", "--every", "5"], 3, "There is no task 'work.ad'; did you mean 'work.add'?"),
+        (["--every", "5"], 2, "Give either --task TASK or --crawl FILE"),
+        (["--task", "work.add", "--every", "5", "-o", "x.jsonl"], 2, "need --crawl FILE"),
         (["--task", "work.add", "--every", "5", "--args", "1"], 2, "is not --args, a JSON array"),
         (["--task", "work.add", "--every", "soon"], 2, "soon"),
     ],
@@ -208,7 +208,7 @@ def test_how_one_stands_is_shown(schedule: Schedule) -> None:
     told = schedule("ls")
     assert "running" in told.out
     assert "n: it hurts\n" in told.out
-    assert "n: left out while the run before was not over: 1,234\n" in told.out
+    assert "n: skipped because the previous run had not ended: 1,234\n" in told.out
     assert "n: missed: 2\n" in told.out
     store.end("fire", "worker", 60.0)
     assert rows(schedule)["n"]["state"] == "waiting"
@@ -228,7 +228,7 @@ def test_what_is_wrong_in_uttu_toml_is_said(schedule: Schedule) -> None:
         file.write('[jobs.schedule.bad]\ntask = "work.add"\ncrontab = "x"\n')
     told = schedule("ls")
     assert "morning" in told.out
-    assert "uttu: left out: Schedule 'bad': Malformed crontab 'x'" in told.err
+    assert "uttu: Skipped: Schedule 'bad': Malformed crontab 'x'" in told.err
 
 
 def test_a_line_is_previewed(schedule: Schedule) -> None:
@@ -262,11 +262,11 @@ def test_a_malformed_line_is_not_previewed(schedule: Schedule) -> None:
 
 def test_one_of_uttu_toml_is_paused_and_goes_on(schedule: Schedule) -> None:
     told = schedule("pause", "morning")
-    assert told.out == "morning is paused. Go on with: uttu schedule resume morning\n"
+    assert told.out == "morning is paused. Resume it with: uttu schedule resume morning\n"
     assert kept()["morning"].state.paused
     assert rows(schedule)["morning"]["state"] == "paused"
     told = schedule("resume", "morning")
-    assert told.out.startswith("morning goes on; next ")
+    assert told.out.startswith("morning is resumed; next ")
     assert not kept()["morning"].state.paused
 
 
@@ -340,7 +340,7 @@ def test_a_task_that_is_not_there_is_named(schedule: Schedule) -> None:
         (["--crawl", "books"], "must end in .py"),
         (["--crawl", "books.py", "-o", "s3://bucket/x.jsonl"], "s3"),
         (["--crawl", "books.py", "-o", "/somewhere/x.jsonl"], "is outside of"),
-        (["--crawl", "books.py", "-o", "x.nothing"], "can't tell the format"),
+        (["--crawl", "books.py", "-o", "x.nothing"], "Unknown format"),
         (["--crawl", "books.py", "-o", "-"], "no standard output"),
         (["--crawl", "books.py", "-s", "dealy=1"], "did you mean 'delay'"),
         (["--crawl", "books.py", "-s", "frontier=redis://evil.example"], "does not use"),

@@ -54,7 +54,7 @@ def test_a_link_relative_to_the_page(uttu: Uttu, site: SiteProcess, link: str, p
 def test_without_a_page_nothing_is_relative(uttu: Uttu) -> None:
     told = uttu("shell", "-c", "fetch('/p/1')")
     assert told.code == 1
-    assert "is no URL of the web" in told.err
+    assert "is not a web URL" in told.err
 
 
 def test_code_that_raises(uttu: Uttu, site: SiteProcess) -> None:

@@ -66,7 +66,7 @@ def test_one_crawl_and_what_it_waits_for(uttu: Uttu) -> None:
         "4 pending, 1 leased, 1 delayed",
         "6.0 kB",
         "1 page of workers that are gone",
-        "1 page to be tried again later",
+        "1 page to be retried later",
         "slow.example, held for 5 min more: answered with status 429",
         "uttu crawl shop.py",
         "4711",
@@ -135,7 +135,7 @@ def test_a_crawl_that_is_not_there(uttu: Uttu) -> None:
     make_crawl()
     told = uttu("status", "shep")
     assert told.code == 4
-    assert told.err == "uttu: there is no crawl 'shep' here; there is: shop (uttu status lists all)\n"
+    assert told.err == "uttu: There is no crawl 'shep' here, but there is: shop (uttu status lists all)\n"
 
 
 def test_a_crawl_that_can_not_be_read_does_not_hide_the_others(uttu: Uttu) -> None:

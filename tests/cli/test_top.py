@@ -60,8 +60,8 @@ def test_of_a_crawl_that_does_not_run(uttu: Uttu) -> None:
     ("fields", "said"),
     [
         ({"pending": 1}, "a worker"),
-        ({"pending": 0, "active": 1}, "the page that is out"),
-        ({"active": 3, "pace": Pace(0.5, 3), "wait": 2.0}, "the 3 pages that are out"),
+        ({"pending": 0, "active": 1}, "the page in flight"),
+        ({"active": 3, "pace": Pace(0.5, 3), "wait": 2.0}, "the 3 pages in flight"),
         ({"active": 3, "pace": Pace(0.0, 0)}, "a worker"),
         ({"wait": 0.4}, "its delay, 0.4 s more"),
         ({"wait": 90.0, "reason": "answered with status 429"}, "answered with status 429, 90 s more"),

@@ -256,7 +256,7 @@ def test_down_ends_up(folder: Path) -> None:
     with Up(folder, "-c", "1") as up:
         up.wait_for("ready.")
         told = uttu_in(folder, "down")
-        assert told.startswith(f"stopped the server in {folder}/.uttu/jobs; it was used over ")
+        assert told.startswith(f"stopped the server in {folder}/.uttu/jobs; ")
         assert up.end() == 0
         up.wait_for("stopped by uttu down")
         assert not Embedded(folder).is_running
@@ -320,7 +320,7 @@ def test_down_with_nothing_to_stop(uttu: Uttu, monkeypatch: pytest.MonkeyPatch) 
 def test_nothing_to_run(uttu: Uttu) -> None:
     told = uttu("up", "--workers", "0", "--no-beat", "--no-flower")
     assert told.code == 2
-    assert "there is nothing to run" in told.err
+    assert "Nothing to run" in told.err
 
 
 def test_one_log_for_all_processes_and_the_crawls_they_run(folder: Path) -> None:

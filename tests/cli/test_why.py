@@ -155,7 +155,7 @@ def test_a_spider_that_can_not_be_loaded_any_more(why: Any) -> None:
     told = why("https://else.example/")
     assert told.code == 1
     assert "no page that was fetched led the spider to it" in told.out
-    assert "the spider's own settings are not known now" in told.out
+    assert "the spider's settings can't be read" in told.out
 
 
 def test_the_latest_crawl_unless_one_is_named(uttu: Uttu) -> None:
@@ -180,6 +180,6 @@ def test_a_crawl_that_stands_still(uttu: Uttu, path: str) -> None:
         assert uttu("why", HOST + path).out.endswith("the crawl is paused; go on with: uttu resume shop\n")
     make_crawl(state=CrawlState.STOPPING, reason=Reason("limit of 9 pages"))
     with supervised():
-        assert "the crawl is stopping (limit of 9 pages), and begins no page" in uttu("why", HOST + path).out
+        assert "the crawl is stopping (limit of 9 pages), and starts no more pages" in uttu("why", HOST + path).out
     make_crawl(state=CrawlState.LIMITED, reason=Reason("limit of 9 pages"))
     assert uttu("why", HOST + path).out.endswith("(limited); go on with: uttu crawl shop.py --resume\n")

@@ -54,7 +54,7 @@ async def visit(folder: Path, *urls: str, **settings: Any) -> Crawled:
         ("odd/huge?bytes=100000000", r"too_large: "),
         ("odd/bomb?mb=64", r"too_large: "),
         ("odd/redirect/self", r"redirect: more than 10 redirects"),
-        ("odd/redirect/bad", r"redirect: redirects to .* no web address"),
+        ("odd/redirect/bad", r"redirect: redirects to .* not a web address"),
         ("odd/redirect/none", r"http: answered with status 302"),
         ("odd/status/404", r"http: answered with status 404"),
         ("odd/status/500", r"http: answered with status 500"),

@@ -23,7 +23,7 @@ from uttu.testing.site import Site, SiteProcess
         ("x = 1\n", r"spider\.py has no spider"),
         (SPIDER + "other = Spider('two')\n", r"has 2 spiders \(pages, two\)\. Choose one with --spider"),
         (SPIDER.replace('os.environ["START"].split()', '"example.org"'), r"'example\.org' is not a URL to start from"),
-        (SPIDER.replace("delay=0", "dealy=0"), r"there is no setting 'dealy'; did you mean 'delay'\?"),
+        (SPIDER.replace("delay=0", "dealy=0"), r"unknown setting 'dealy'; did you mean 'delay'\?"),
         ("import sys\nsys.exit(0)\n", r"Cannot load .*:\n(.|\n)*line 2(.|\n)*SystemExit: 0"),
         ("raise RuntimeError('no')\n", r"Cannot load .*:\n(.|\n)*RuntimeError: no"),
     ],
@@ -47,12 +47,12 @@ def test_a_spider_that_can_not_be_loaded(project: Project, text: str, message: s
         (["crawl", "spider.py", "-o", "a.jsonl", "-o", "a.jsonl"], 2, "is given twice"),
         (["crawl", "spider.py", "--fail-on", "nonsense"], 2, "Write a comparison"),
         (["crawl", "spider.py", "--fail-on", "items>5%"], 2, "items is a number, not a share"),
-        (["crawl", "spider.py", "-s", "nope=1"], 2, "there is no setting 'nope'"),
-        (["crawl", "spider.py", "-s", "order=random"], 2, "order='random': say one of fifo, lifo, priority"),
-        (["crawl", "spider.py", "-s", "robots=never"], 2, "robots='never': say true or false"),
+        (["crawl", "spider.py", "-s", "nope=1"], 2, "unknown setting 'nope'"),
+        (["crawl", "spider.py", "-s", "order=random"], 2, "order='random': give one of fifo, lifo, priority"),
+        (["crawl", "spider.py", "-s", "robots=never"], 2, "robots='never': give true or false"),
         (["crawl", "spider.py", "-s", "timeout=100"], 2, "must be shorter than lease_seconds"),
         (["crawl", "spider.py", "--workers", "100000"], 2, "100000 is not in the range 1<=x<=256"),
-        (["worker", "spider.py"], 4, "there is no crawl 'pages' here"),
+        (["worker", "spider.py"], 4, "There is no crawl 'pages' here"),
     ],
 )
 def test_wrong_usage(project: Project, arguments: list[str], code: int, message: str) -> None:
@@ -73,7 +73,7 @@ def test_a_configuration_file_with_an_error(project: Project) -> None:
     project.write("uttu.toml", "delay = [")
     done = project.run("crawl", "spider.py", START="http://127.0.0.1:9/")
     assert done.returncode == 3
-    assert "uttu.toml can't be read" in done.stderr
+    assert "Cannot read uttu.toml" in done.stderr
 
 
 def test_an_output_that_can_not_be_written(project: Project) -> None:

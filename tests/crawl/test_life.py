@@ -25,7 +25,7 @@ def test_a_limit_ends_a_crawl_and_resume_goes_on(project: Project) -> None:
         assert len(project.rows()) == 50
         assert len(site.records()) == 50
         again = project.run(*CRAWL, "--limit", "60", START=start)
-        assert "starting anew (--resume goes on)" in again.stderr
+        assert "starting a new one (--resume continues it)" in again.stderr
         assert len(project.rows()) == 60
         more = project.run(*CRAWL, "--resume", START=start)
         assert "resuming crawl pages: 60 done" in more.stderr
@@ -117,7 +117,7 @@ def test_a_second_signal_stops_at_once(project: Project) -> None:
         wait_for(site, 101)
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
-        while "once more to stop at once" not in process.stderr.readline():
+        while "press Ctrl-C again to stop at once" not in process.stderr.readline():
             pass
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=10)
@@ -142,7 +142,7 @@ def test_a_handler_that_hangs_does_not_keep_a_crawl_from_its_limit(project: Proj
         done = project.run(*CRAWL, *limited, START=site.url + "p/0")
         assert done.returncode == 0, done.stderr
         assert "ended at its limit of 2 seconds. 19 pages, 19 items" in done.stderr
-        assert f"in flight to the last, and given back: {site.url}p/7" in done.stderr
+        assert f"still in flight at the end, and put back into the queue: {site.url}p/7" in done.stderr
         assert project.leased() == set()
         project.write("spider.py", SPIDER)
         assert project.run(*CRAWL, "--resume", START=site.url + "p/0").returncode == 0
@@ -161,7 +161,7 @@ def test_a_crawl_that_is_interrupted_says_what_it_waits_for(project: Project) ->
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=30)
         assert process.returncode == 143
-        assert f"given back: {site.url}p/7" in err
+        assert f"put back into the queue: {site.url}p/7" in err
 
 
 def test_fresh_starts_again(project: Project) -> None:
@@ -191,7 +191,7 @@ def test_a_finished_crawl_that_is_resumed_is_kept(project: Project) -> None:
         assert project.run(*CRAWL, START=start).returncode == 0
         done = project.run(*CRAWL, "-o", "new.jsonl", "--resume", START=start)
         assert done.returncode == 0, done.stderr
-        assert "crawl pages has finished, there is nothing to go on with" in done.stderr
+        assert "crawl pages has finished: there is nothing to resume" in done.stderr
         assert set(fetches(site.records()).values()) == {1}
     assert len(project.rows()) == len(project.rows("new.jsonl")) == 20
 
@@ -266,7 +266,7 @@ def test_fail_on(project: Project) -> None:
         start = f"{site.url}p/0 {site.url}odd/status/404"
         broken = project.run("crawl", "spider.py", "--fail-on", "error_rate>0.05", "--fail-on", "items<5", START=start)
         assert broken.returncode == 5
-        assert "--fail-on error_rate>0.05: it is so" in broken.stderr
+        assert "Condition met: error_rate>0.05 (--fail-on)" in broken.stderr
         assert "items<5" not in broken.stderr
         fine = project.run("crawl", "spider.py", "--fail-on", "error_rate>50%", START=start)
         assert fine.returncode == 0
@@ -403,7 +403,7 @@ def test_a_worker_does_not_wake_a_crawl_that_ended(project: Project) -> None:
         assert project.run(*CRAWL, "--limit", "20", START=site.url + "p/0").returncode == 0
         late = project.run("worker", "spider.py", START=site.url + "p/0")
         assert late.returncode == 1
-        assert "is not running (limited); start it with: uttu crawl" in late.stderr
+        assert "is not running (limited). Start it with: uttu crawl" in late.stderr
         assert len(site.records()) == 20
 
 
@@ -424,7 +424,7 @@ def test_no_page_at_all(project: Project) -> None:
     done = project.run(*CRAWL, "-s", "retries=0", START="http://127.77.0.9:9/")
     assert done.returncode == 1
     assert "0 pages, 0 items, 1 dead" in done.stderr
-    assert "no page could be fetched, the last: http://127.77.0.9:9/: cannot connect to 127.77.0.9:9" in done.stderr
+    assert "no page could be fetched. Last error: http://127.77.0.9:9/: cannot connect to 127.77.0.9:9" in done.stderr
     conditions = "--fail-on", "dead>0"
     assert project.run(*CRAWL, "-s", "retries=0", *conditions, START="http://127.77.0.9:9/").returncode == 5
 

@@ -79,7 +79,7 @@ def test_a_message_is_above_only_if_there_was_one(project: Project) -> None:
     with SiteProcess(Site(pages=3)) as site:
         done = project.run("crawl", "spider.py", "--workers", "2", START=site.url + "p/0")
     assert done.returncode == 1
-    assert "a worker process failed with exit code 9; something in the spider ended it" in done.stderr
+    assert "A worker process failed with exit code 9; something in the spider ended it" in done.stderr
     assert "above" not in done.stderr
 
 

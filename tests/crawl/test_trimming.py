@@ -70,7 +70,7 @@ def test_a_new_output_of_a_crawl_whose_items_were_removed_is_refused(
         assert first.returncode == 0, first.stderr
         refused = project.run(*command, "-o", "new.jsonl", "--resume", **environment)
         assert refused.returncode == 1
-        assert "new.jsonl can't be made from the first item on" in refused.stderr
+        assert "new.jsonl can't be written from the first item on" in refused.stderr
         assert not (project.folder / "new.jsonl").exists()
         # Nothing is broken by that: the same command as before goes on.
         last = project.run(*command, "--resume", **environment)

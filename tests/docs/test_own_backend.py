@@ -86,10 +86,10 @@ def test_errors_name_the_plug_ins(tmp_path: Path, site: str) -> None:
     assert "the distribution broken 1.2" in done.stderr
     assert "ModuleNotFoundError: No module named 'nosuch_module'" in done.stderr
     done = uttu(tmp_path, "status", "--frontier", "other:x")
-    assert done.stderr.startswith("uttu: there is no frontier 'other:x'; write one of sqlite:FOLDER, redis://")
+    assert done.stderr.startswith("uttu: Unknown frontier 'other:x'. Use one of sqlite:FOLDER, redis://")
     assert done.stderr.endswith(", home:\n")
     install(tmp_path / "site", "second", "[uttu.frontiers]\nhome = nosuch_module:open\n")
     done = uttu(tmp_path, "status", "--frontier", "home:x")
     assert "Two plug-ins provide 'home'" in done.stderr
     done = uttu(tmp_path, "crawl", "spider.py", "-s", "fetcher=nosuch")
-    assert "There is no fetcher 'nosuch'; write one of http" in done.stderr
+    assert "Unknown fetcher 'nosuch'. Use one of http" in done.stderr

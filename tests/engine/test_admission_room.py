@@ -1,4 +1,4 @@
-"""Room for large pages."""
+"""MemoryBudget for large pages."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from uttu.engine.admission import Room
+from uttu.engine.admission import MemoryBudget
 
 
 class Pages:
     """Pages that are in the room until they are let go."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: MemoryBudget) -> None:
         self.room = room
         self.inside: list[int] = []
         self._ends: dict[int, asyncio.Event] = {}
@@ -49,7 +49,7 @@ class Pages:
 
 
 async def test_pages_wait_for_room_in_order() -> None:
-    pages = Pages(Room(100))
+    pages = Pages(MemoryBudget(100))
     await pages.enter(60, 50, 10)
     assert pages.inside == [60]  # 10 would fit, but is behind 50
     await pages.leave(60)
@@ -62,7 +62,7 @@ async def test_pages_wait_for_room_in_order() -> None:
 
 
 async def test_a_page_larger_than_the_room_has_it_alone() -> None:
-    pages = Pages(Room(100))
+    pages = Pages(MemoryBudget(100))
     await pages.enter(500, 1)
     assert pages.inside == [500]
     await pages.leave(500)
@@ -74,7 +74,7 @@ async def test_a_page_larger_than_the_room_has_it_alone() -> None:
 
 
 async def test_cancelled_pages_give_back_what_they_had() -> None:
-    pages = Pages(Room(100))
+    pages = Pages(MemoryBudget(100))
     await pages.enter(80, 70, 60, 20)
     await pages.cancel(70)
     await pages.cancel(80)
@@ -90,7 +90,7 @@ async def test_cancelled_pages_give_back_what_they_had() -> None:
 
 
 async def test_a_page_goes_on_without_room_after_a_while() -> None:
-    room = Room(100, patience=0.01)
+    room = MemoryBudget(100, patience=0.01)
     async with room.take(100):
         async with room.take(90):
             pass

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from uttu.engine import reprieve
 from uttu.engine import robots as engine_robots
+from uttu.engine import throttled_hosts
 from uttu.engine.link_filter import LinkFilter
 from uttu.engine.robots import RobotsCache, RobotsUnavailable
 from uttu.errors import FetchError
@@ -140,7 +140,7 @@ async def test_a_site_that_was_given_up_is_asked_for_pages_that_are_put_back(mem
     while (unavailable := await refused(workers[0])).verdict.retry:
         clock.advance(unavailable.verdict.hold)
     await refused(workers[1])
-    await reprieve.grant(memo)
+    await throttled_hosts.write_retry_token(memo)
     again = await refused(workers[0])
     assert (again.verdict.retry, host.asked) == (True, 5), "with all of its tries"
     clock.advance(again.verdict.hold)

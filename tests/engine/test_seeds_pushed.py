@@ -67,11 +67,11 @@ def test_an_object_has_the_fields_of_a_request() -> None:
         (b"shop", "not an absolute http or https URL: 'shop'"),
         (b"ftp://shop.example/", "not an absolute http or https URL"),
         (b"https://shop.example/\xff", "is not UTF-8 text"),
-        (b'{"url": "https://shop.example/"', "is no request: "),
+        (b'{"url": "https://shop.example/"', "is not a request: "),
         (b'{"handler": "product"}', "missing required field `url`"),
         (b'{"url": "https://shop.example/", "colour": 1}', "unknown field `colour`"),
         (b'{"url": "https://shop.example/", "priority": "high"}', "Expected `int`"),
-        (b'{"url": "https://shop.example/", "priority": 9000000000}', "out of all bounds"),
+        (b'{"url": "https://shop.example/", "priority": 9000000000}', "out of range"),
         (b'{"url": "https://shop.example/", "handler": "nope"}', "a handler that the spider does not have: 'nope'"),
         (b'{"url": 7}', "Expected `str`"),
         (b"[1]", "not an absolute http or https URL"),
@@ -98,7 +98,7 @@ async def test_everything_is_taken_and_what_is_no_request_is_put_aside() -> None
 
 def test_an_object_too_deep_to_read_is_no_request() -> None:
     nested = b'{"url": "https://shop.example/", "meta": {"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
-    with pytest.raises(ValueError, match="is no request"):
+    with pytest.raises(ValueError, match="is not a request"):
         parse_request(nested, set())
 
 

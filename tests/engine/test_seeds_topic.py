@@ -73,8 +73,8 @@ def test_what_a_message_stands_for(payload: str, expected: list[Request]) -> Non
     [
         (b"", "an empty line"),
         (b"rubbish", "not an absolute http"),
-        (b"[1]", "1 is no request"),
-        (b"[[]]", "is no request"),
+        (b"[1]", "1 is not a request"),
+        (b"[[]]", "is not a request"),
         (b'["https://shop.example/", "x"]', "not an absolute http"),
         (b'"https://shop.example/', "neither a URL nor JSON"),
         (b'{"url": "https://shop.example/", "handler": "nope"}', "does not have: 'nope'"),

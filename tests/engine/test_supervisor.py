@@ -74,13 +74,13 @@ def supervisor_of(
     limits: CrawlLimits = UNLIMITED,
     feed: MemoryFeed | None = None,
     stay: bool = False,
-    crew: WorkerGroup | None = None,
+    group: WorkerGroup | None = None,
     topic_seeds: TopicSeeds | None = None,
     grace: float = 60.0,
 ) -> Supervisor:
     return Supervisor(
         start=singly(start.stream()),
-        crew=crew or member_of(store, feed=None, stay=stay),
+        group=group or member_of(store, feed=None, stay=stay),
         frontier=store.frontier,
         ledger=store.ledger,
         drain=Exporter(store.outbox, [sink] if sink is not None else [], store.ledger, "supervisor"),
@@ -203,7 +203,7 @@ async def fed_by(store: CrawlStore) -> tuple[MemoryBus, TopicSeeds]:
 
 
 class Lingering:
-    """A crew that takes its time to drain."""
+    """A group that takes its time to drain."""
 
     def __init__(self) -> None:
         self.drained = asyncio.Event()
@@ -228,17 +228,17 @@ class Lingering:
 
 async def test_the_crew_hears_of_each_batch_of_start_requests(store: CrawlStore) -> None:
     """Or else it would look for them only when its time to look has come."""
-    crew = Lingering()
-    running = asyncio.create_task(supervisor_of(store, Start(requests(3)), crew=crew).run())
+    group = Lingering()
+    running = asyncio.create_task(supervisor_of(store, Start(requests(3)), group=group).run())
     await counted(store, Counts(pending=3))
-    crew.over.set()
+    group.over.set()
     await ending_of(running)
-    assert crew.called == 3
+    assert group.called == 3
 
 
 async def test_a_crew_that_lingers_does_not_keep_a_crawl_that_is_handed_on(store: CrawlStore) -> None:
-    crew = Lingering()
-    supervisor = supervisor_of(store, Start(requests(1)), crew=crew, grace=0.0)
+    group = Lingering()
+    supervisor = supervisor_of(store, Start(requests(1)), group=group, grace=0.0)
     running = asyncio.create_task(supervisor.run())
     await counted(store, Counts(pending=1))
     supervisor.hand_on()
@@ -251,7 +251,7 @@ async def test_a_crew_that_lingers_does_not_keep_a_crawl_that_failed(store: Craw
             yield Request.from_canonical("mailto:nobody")
 
     with pytest.raises(SpiderError):
-        await ending_of(asyncio.create_task(supervisor_of(store, Broken([]), crew=Lingering(), grace=0.0).run()))
+        await ending_of(asyncio.create_task(supervisor_of(store, Broken([]), group=Lingering(), grace=0.0).run()))
 
 
 async def test_a_crawl_at_its_limit_takes_nothing_from_its_feed(store: CrawlStore) -> None:
@@ -267,15 +267,15 @@ async def test_a_crawl_at_its_limit_takes_nothing_from_its_feed(store: CrawlStor
 
 async def test_a_crawl_that_stops_takes_nothing_more_from_its_feed(store: CrawlStore) -> None:
     bus, topic_seeds = await fed_by(store)
-    crew = Lingering()
-    running = asyncio.create_task(supervisor_of(store, Start([]), crew=crew, topic_seeds=topic_seeds).run())
+    group = Lingering()
+    running = asyncio.create_task(supervisor_of(store, Start([]), group=group, topic_seeds=topic_seeds).run())
     await counted(store, Counts(pending=1))
     await store.ledger.note(state=CrawlState.STOPPING, reason=Reason("stopped by the operator"))
     async with asyncio.timeout(10):
-        await crew.drained.wait()
+        await group.drained.wait()
     await bus.publish([Message(topic="feed.crawl", payload=b"http://example.org/late")])
     await asyncio.sleep(0.1)
-    crew.over.set()
+    group.over.set()
     assert await ending_of(running) == Ending(CrawlState.STOPPED, Reason("stopped by the operator"))
     assert (await bus.groups("crawl"))[0].lag == 1
     assert not (await store.ledger.facts()).fed

@@ -160,5 +160,5 @@ async def test_facts_of_a_newer_version_are_ignored_or_refused(store: FormerStor
     await store.write(FACTS | {"later": "x", "later on": "y"})
     assert await store.crawl.ledger.facts() == MEANT
     await store.write({"state": "hibernating"})
-    with pytest.raises(StoreError, match=r"the crawl's state can't be read .*hibernating.*newer Uttu"):
+    with pytest.raises(StoreError, match=r"Cannot read the crawl's state .*hibernating.*newer Uttu"):
         await store.crawl.ledger.facts()

@@ -254,7 +254,7 @@ async def check_gone(store: CrawlStore, outcomes: list[Done]) -> None:
         lambda: store.inspector.trace(1),
     ]
     for call in calls:
-        with pytest.raises(StoreError, match="any more: it was started again, moved, or the server lost its data"):
+        with pytest.raises(StoreError, match="it was started again or moved, or the server lost its data"):
             await in_time(call())
 
 

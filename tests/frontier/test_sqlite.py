@@ -136,7 +136,7 @@ class TestWorkers:
     async def test_two_living_workers_have_two_names(self, store: SqliteStore) -> None:
         first, second = await store.frontier(EASY), await store.frontier(EASY)
         await first.lease(1, "w")
-        with pytest.raises(StoreError, match=r"'w' is at work .* name of its own"):
+        with pytest.raises(StoreError, match=r"'w' already works .* its own name"):
             await second.lease(1, "w")
         await first.close()
         assert await second.lease(1, "w") == []
@@ -231,7 +231,7 @@ class TestOpening:
         with contextlib.closing(sqlite3.connect(path)) as db:
             db.executescript("CREATE TABLE books (title); INSERT INTO books VALUES ('Emma'); PRAGMA user_version = 1")
         before = path.read_bytes()
-        with pytest.raises(StoreError, match=r"books\.db is a database, but no crawl"):
+        with pytest.raises(StoreError, match=r"books\.db is a database, but not a crawl"):
             Database.open(path)
         assert path.read_bytes() == before
 
@@ -241,7 +241,7 @@ class TestOpening:
             Database.open(tmp_path / "file" / "folder" / "crawl.db")
 
     def test_a_crawl_that_is_not_there(self, tmp_path: Path) -> None:
-        with pytest.raises(StoreError, match="there is no crawl at"):
+        with pytest.raises(StoreError, match="There is no crawl at"):
             Database.open(tmp_path / "crawl.db", create=False)
         assert list(tmp_path.iterdir()) == []
 

@@ -132,7 +132,7 @@ def test_unknown_task(shop: Workshop) -> None:
     told = shop.uttu("jobs", "call", "tasks.ad")
 
     assert told.returncode == 3
-    assert "there is no task 'tasks.ad'; did you mean 'tasks.add'?" in told.stderr
+    assert "There is no task 'tasks.ad'; did you mean 'tasks.add'?" in told.stderr
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,8 @@ def test_unknown_task(shop: Workshop) -> None:
         (["call", "tasks.add", "-a", "{}"], "a JSON array"),
         (["call", "tasks.add", "-a", "[1"], "a JSON array"),
         (["call", "tasks.add", "-k", "[]"], "a JSON object"),
-        (["call", "tasks.add", "--eta", "soon"], "'soon' is no time"),
-        (["call", "tasks.add", "--expires", "never"], "'never' is no time"),
+        (["call", "tasks.add", "--eta", "soon"], "'soon' is not a time"),
+        (["call", "tasks.add", "--expires", "never"], "'never' is not a time"),
         (["call", "tasks.add", "--priority", "10"], "10 is not in the range"),
         (["worker", "--no-such-option"], "No such option"),
         (["inspect", "no_such_command"], "not recognized"),
@@ -167,7 +167,7 @@ def test_nobody_answers(shop: Workshop, words: list[str]) -> None:
     told = shop.uttu("jobs", *words)
 
     assert told.returncode == 1
-    assert "no worker answered" in told.stderr
+    assert "No worker answered" in told.stderr
     assert "uttu jobs worker" in told.stderr
 
 

@@ -61,7 +61,7 @@ def test_fetch_what_is_not_there(shop: Crawling) -> None:
     ("url", "settings", "said"),
     [
         ("http://127.0.0.1:9/", {}, "127.0.0.1:9"),
-        ("no url", {}, "no URL of the web"),
+        ("no url", {}, "not a web URL"),
         ("http://127.0.0.1:9/", {"dealy": 1}, "did you mean 'delay'"),
         ("{site}p/1", {"max_body": 100}, "100"),
     ],
@@ -86,10 +86,10 @@ def test_export(shop: Crawling, to: str, file: str) -> None:
 @pytest.mark.parametrize(
     ("crawl", "to", "kind", "said"),
     [
-        ("pagse", "x.csv", UttuError, "there is no crawl 'pagse' here; there is: pages"),
+        ("pagse", "x.csv", UttuError, "There is no crawl 'pagse' here, but there is: pages"),
         ("pages", "x.nothing", UttuError, "x.nothing"),
         ("pages", "pages.py/x.csv", UttuError, "pages.py"),
-        ({"state": "finished"}, "csv", ConfigError, "give a crawl's name, or the summary"),
+        ({"state": "finished"}, "csv", ConfigError, "Give a crawl's name, or the summary"),
     ],
 )
 def test_export_fails(shop: Crawling, crawl: object, to: str, kind: type[UttuError], said: str) -> None:
@@ -104,7 +104,7 @@ def test_push(shop: Crawling) -> None:
 
 
 def test_push_fails(shop: Crawling) -> None:
-    with pytest.raises(UttuError, match="there is no crawl 'nothing'"):
+    with pytest.raises(UttuError, match="There is no crawl 'nothing'"):
         shop.get(shop.task("uttu.push", "nothing", shop.site.url).apply_async())
 
 

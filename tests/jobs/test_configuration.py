@@ -67,7 +67,7 @@ def test_spiders_settings_leave_the_table_alone(tmp_path: Path) -> None:
         ("[jobs]\ntimezone = 'Mars/Base'", "no time zone 'Mars/Base'"),
         ("[jobs]\nqueue_type = 'stream'", "queue_type"),
         ("[jobs]\nname = ''", "must not be empty"),
-        ("[jobs\n", "can't be read"),
+        ("[jobs\n", "Cannot read"),
     ],
 )
 def test_bad_settings_say_what_is_wrong(tmp_path: Path, text: str, message: str) -> None:

@@ -368,7 +368,7 @@ def test_task_does_not_replace_a_foreign_file(shop: Crawling) -> None:
 
 
 def test_a_name_that_looks_like_an_option_is_a_name(shop: Crawling) -> None:
-    with pytest.raises(UttuError, match="there is no crawl '--json'"):
+    with pytest.raises(UttuError, match="There is no crawl '--json'"):
         shop.get(shop.task("uttu.export", "--json", "x.csv").apply_async())
 
 

@@ -216,7 +216,7 @@ def test_a_spider_that_can_not_be_loaded(shop: Crawling) -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"settings": {"dealy": 1}}, "there is no setting 'dealy'; did you mean 'delay'"),
+        ({"settings": {"dealy": 1}}, "unknown setting 'dealy'; did you mean 'delay'"),
         ({"output": "-"}, "has no standard output"),
         ({"output": "out.nothing"}, "out.nothing"),
         ({"arguments": ["a"]}, "arguments"),

@@ -55,7 +55,7 @@ async def test_the_next_one_ends_it(store: CrawlStore) -> None:
 
 
 async def test_nothing_is_left_to_hand_on(store: CrawlStore) -> None:
-    supervisor = supervisor_of(store, Start(requests(3)), crew=member_of(store, stay=True))
+    supervisor = supervisor_of(store, Start(requests(3)), group=member_of(store, stay=True))
     running = asyncio.create_task(supervisor.run())
     await counted(store, Counts(done=3))
     supervisor.hand_on()
@@ -115,7 +115,7 @@ async def test_the_time_that_others_had_counts(store: CrawlStore) -> None:
     await store.frontier.put(requests(1))
     supervisor = Supervisor(
         start=singly(Start([]).stream()),
-        crew=member_of(store, stay=True),
+        group=member_of(store, stay=True),
         frontier=store.frontier,
         ledger=store.ledger,
         drain=Exporter(store.outbox, [], store.ledger, "supervisor"),

@@ -61,5 +61,5 @@ def test_facts_are_read_as_they_were_encoded(changes: FactChanges) -> None:
     [("state", "x"), ("flags", "{"), ("outputs", "{}"), ("began", "now"), ("job 1", "x"), ("written /a", "")],
 )
 def test_a_fact_that_can_not_be_read_is_named(name: str, text: str) -> None:
-    with pytest.raises(StoreError, match=f"the crawl's {name} can't be read"):
+    with pytest.raises(StoreError, match=f"Cannot read the crawl's {name}"):
         decode_facts({name: text})

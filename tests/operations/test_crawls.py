@@ -53,7 +53,7 @@ def test_lanes_and_dead_letters(project: Path) -> None:
     found = run(crawls.read_dead_letters("shop.py", "", print, 0, "http", project))
     assert [letter.request.url for letter in found.letters] == [f"{HOST}/gone"]
     assert found.kinds == {"handler": 1, "http": 1, "robots": 1}
-    with pytest.raises(StoreError, match="there is no crawl 'shpo' here; there is: shop"):
+    with pytest.raises(StoreError, match="There is no crawl 'shpo' here, but there is: shop"):
         run(crawls.read_lanes("shpo", "", print, folder=project))
 
 
@@ -71,7 +71,7 @@ def test_items_are_exported_to_the_folder(project: Path) -> None:
     assert (done.crawl, done.items) == ("shop", {"out/items.jsonl": 2})
     assert (project / "out" / "items.jsonl").read_text() == '{"n":1}\n{"n":2}\n'
     (project / "notes.csv").write_text("mine")
-    with pytest.raises(UsageError, match=f"{project}/notes.csv is there already, and Uttu did not write it"):
+    with pytest.raises(UsageError, match=f"{project}/notes.csv exists already, and Uttu did not write it"):
         run(items.export_items("shop", "", ["notes.csv"], print, folder=project))
 
 
@@ -102,7 +102,7 @@ def test_dead_letters_are_put_back(project: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_the_pace_of_a_host(project: Path) -> None:
     assert control.parse_lane("https://SHOP.example:443/x") == control.parse_lane("shop.example") == "shop.example"
-    with pytest.raises(ValueError, match="no URL"):
+    with pytest.raises(ValueError, match="not a web URL"):
         control.parse_lane("no host")
     frontier = f"sqlite:{project}"
     change = run(control.set_rate("shop", frontier, "shop.example", 2.0, print))
@@ -112,7 +112,7 @@ def test_the_pace_of_a_host(project: Path) -> None:
 
 
 def test_a_state_that_can_not_be_changed(project: Path) -> None:
-    with pytest.raises(UttuError, match="does not run, so it can't be paused"):
+    with pytest.raises(UttuError, match="is not running, so it can't be paused"):
         run(control.change_state("shop", f"sqlite:{project}", control.pause, print))
 
 

@@ -54,7 +54,7 @@ async def test_a_crawl_whose_facts_can_not_be_read_is_only_started_again(
     with contextlib.closing(sqlite3.connect(tmp_path / "crawls" / "shop.db")) as db:
         db.execute("INSERT OR REPLACE INTO facts VALUES ('state', 'hibernating'), ('flags', '?')")
         db.commit()
-    with pytest.raises(StoreError, match=r"can't be read .*: is it from a newer Uttu\?"):
+    with pytest.raises(StoreError, match=r"Cannot read .*\. Was it written by a newer Uttu\?"):
         await crawl.open_crawl(catalog, "shop", Settings(), fresh=False, resume=True)
     opened = await crawl.open_crawl(catalog, "shop", Settings(), fresh=True, resume=False)
     assert (opened.created, await opened.store.frontier.counts()) == (True, Counts())

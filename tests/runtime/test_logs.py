@@ -6,15 +6,19 @@ import json
 import logging
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from uttu import Page, Spider
 from uttu.errors import ConfigError, UsageError
 from uttu.runtime.logs import JsonFormatter, TextFormatter, choose, set_up, set_up_in_celery, tear_down
 from uttu.settings import LOG_VARIABLES, find_misspelled_variables
+from uttu.testing.crawls import crawl
+from uttu.testing.site import Site, serve
 
 LEVEL, FILE, FORMAT = LOG_VARIABLES
 LOG = logging.getLogger("uttu.test")
@@ -183,3 +187,29 @@ def test_a_celery_process_can_log_json(capsys: pytest.CaptureFixture[str]) -> No
 def test_the_variables_are_not_taken_for_misspelled_settings() -> None:
     assert not find_misspelled_variables(dict.fromkeys(LOG_VARIABLES, "x"))
     assert "UTTU_LOG_LEVEL" in find_misspelled_variables({"UTTU_LOGLEVEL": "x"})["UTTU_LOGLEVEL"]
+
+
+async def test_a_page_makes_no_log_call_at_the_default_level(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
+    is_enabled = logging.Logger.isEnabledFor
+
+    def count(self: logging.Logger, level: int) -> bool:
+        calls[self.name] += self.name.startswith("uttu")
+        return is_enabled(self, level)
+
+    async def calls_of(pages: int) -> int:
+        calls.clear()
+        async with serve(Site(products=pages)) as site:
+            spider = Spider("shop", start=site.url + "shop/")
+
+            @spider.page
+            def listing(page: Page) -> Iterator[object]:
+                yield page.follow_all("article.product h3 a")
+                yield page.follow("li.next a")
+
+            crawled = await crawl(spider, tmp_path / str(pages))
+        assert crawled.counts.done > pages
+        return calls.total()
+
+    monkeypatch.setattr(logging.Logger, "isEnabledFor", count)
+    assert await calls_of(200) == await calls_of(20)

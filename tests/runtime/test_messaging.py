@@ -53,7 +53,7 @@ async def test_a_bus_now_or_later(monkeypatch: pytest.MonkeyPatch, refusals: int
     await inbox.count(2)
     assert [json.loads(text)["state"] for text in inbox.texts] == ["running", "finished"]
     assert len(said) == min(refusals, 1), "it is said once"
-    assert all(text.startswith("x:// is away. The crawl goes on without") for text in said)
+    assert all(text.startswith("x:// is away. The crawl runs without") for text in said)
     await observer.close()
 
 

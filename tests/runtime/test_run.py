@@ -107,7 +107,7 @@ async def test_run_in_a_loop_names_the_other_function(site: str) -> None:
 @pytest.mark.parametrize(
     ("given", "error", "text"),
     [
-        ({"delays": 1}, UsageError, r"the keywords of this call: there is no setting 'delays'; did you mean 'delay'"),
+        ({"delays": 1}, UsageError, r"the keywords of this call: unknown setting 'delays'; did you mean 'delay'"),
         ({"delay": "slow"}, UsageError, r"the keywords of this call: delay='slow'"),
         ({"fresh": True, "resume": True}, UsageError, "fresh=True .* resume=True"),
         ({"name": "a/b"}, ConfigError, "a/b"),
@@ -322,7 +322,7 @@ def test_arguments_are_set_for_one_run(site: str) -> None:
     [
         ({"args": {"sizes": 3}}, "takes no argument sizes; it takes: size, words, mode"),
         ({"args": {"size": "many"}}, "-a size=many"),
-        ({"workers": 0}, "workers=0: give a number from 1 on"),
+        ({"workers": 0}, "workers=0: give 1 or more"),
     ],
 )
 def test_wrong_arguments_are_refused(site: str, given: dict[str, Any], text: str) -> None:
@@ -382,7 +382,7 @@ def test_several_workers_need_a_file_that_starts_no_crawl_when_it_is_loaded(site
     Path("program.py").write_text(SHARED.format(site=site, guard="if True:"))
     done = subprocess.run([sys.executable, "program.py"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "UttuError: a worker process failed with exit code 3; its message is above" in done.stderr
+    assert "UttuError: A worker process failed with exit code 3; its message is above" in done.stderr
     assert 'Put the call below: if __name__ == "__main__":' in done.stderr
 
 

@@ -75,7 +75,7 @@ def test_a_worker_does_not_join_without_what_it_was_not_told(name: str, monkeypa
 )
 def test_a_crawl_does_not_go_on_without_what_it_had(name: str, value: str) -> None:
     had = facts(plan(**{name: value}))
-    with pytest.raises(ConfigError, match=rf"started with the setting {name} .* UTTU_{name.upper()} .*: -s {name}="):
+    with pytest.raises(ConfigError, match=rf"started with the setting {name}, .* UTTU_{name.upper()} .*: -s {name}="):
         plan().check_going_on(Settings(), had)
     plan().check_going_on(config.load_settings({}, {name: value}), had)
     without = plan(**{name: {"proxy": "", "headers": "{}"}[name]})

@@ -96,7 +96,7 @@ def test_no_warning_for_handlers_that_yield(handler: Callable[..., Any]) -> None
 )
 def test_names_of_settings(name: str, hint: str) -> None:
     for spider, flags in (({name: 1}, {}), ({}, {name: 1})):
-        with pytest.raises(ConfigError, match=f"there is no setting {name!r}; .*{hint}"):
+        with pytest.raises(ConfigError, match=f"unknown setting {name!r}; .*{hint}"):
             settings.load_settings(spider, flags, environment={})
 
 
@@ -112,8 +112,8 @@ def test_names_that_hints_point_to_exist() -> None:
         ("delay=fast", "give a number, like 0.5"),
         ("concurrency=many", "give a whole number"),
         ("concurrency=1.5", "give a whole number"),
-        ("robots=maybe", "say true or false"),
-        ("order=random", "say one of"),
+        ("robots=maybe", "give true or false"),
+        ("order=random", "give one of"),
     ],
 )
 def test_values_of_settings(setting: str, said: str) -> None:
@@ -127,10 +127,10 @@ def test_variables_that_are_misspelled() -> None:
     fine = {"UTTU_DELAY": "1", "UTTU_JOBS_BROKER": "x", "UTTU_TEST_DELAYS": "1", "UTTU_MY_OWN_THING": "1", "PATH": ""}
     assert settings.find_misspelled_variables(given | fine).keys() == given.keys()
     assert list(settings.find_misspelled_variables(given | fine).values()) == [
-        "UTTU_DELAYS is no setting; did you mean UTTU_DELAY?",
-        "UTTU_JOBS_BROKR is no setting; did you mean UTTU_JOBS_BROKER?",
-        "UTTU_DOWNLOAD_DELAY is no setting; in Uttu, it is delay",
-        "UTTU_USERAGENT is no setting; in Uttu, it is user_agent",
+        "UTTU_DELAYS is not a setting; did you mean UTTU_DELAY?",
+        "UTTU_JOBS_BROKR is not a setting; did you mean UTTU_JOBS_BROKER?",
+        "UTTU_DOWNLOAD_DELAY is not a setting; in Uttu, it is delay",
+        "UTTU_USERAGENT is not a setting; in Uttu, it is user_agent",
     ]
 
 

@@ -52,7 +52,7 @@ def run() -> int:
 def _command() -> None:
     from uttu.cli.app import app_for, check_word
 
-    _say_doubts()
+    _warn_of_misspelled_variables()
     if any(name.startswith("UTTU_LOG_") for name in os.environ):
         from uttu.runtime.logs import set_up
 
@@ -61,12 +61,12 @@ def _command() -> None:
     app_for(*sys.argv[1:2])(prog_name="uttu")
 
 
-def _say_doubts() -> None:
+def _warn_of_misspelled_variables() -> None:
     """Warn about environment variables that are probably misspelled."""
     if "--tied" in sys.argv:
-        return  # a worker of a crawl that has said so
+        return  # a worker process; its parent has printed the warnings
     if any(name.startswith(("UTTU_", "WEFT_")) and not name.startswith("UTTU_TEST_") for name in os.environ):
         from uttu.settings import find_misspelled_variables
 
-        for doubt in find_misspelled_variables(os.environ).values():
-            print(f"uttu: {doubt}", file=sys.stderr)
+        for warning in find_misspelled_variables(os.environ).values():
+            print(f"uttu: {warning}", file=sys.stderr)

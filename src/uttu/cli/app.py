@@ -32,7 +32,7 @@ _COMMANDS: Final = {
     "worker": _Command("crawl", "Take part in a crawl that is running.", logged=True),
     "status": _Command("inspect", "Show the state of crawls."),
     "top": _Command("inspect", "Watch a crawl over all its workers."),
-    "why": _Command("inspect", "Explain what became of a URL."),
+    "why": _Command("inspect", "Explain what happened to a URL."),
     "push": _Command("items", "Add start URLs to a crawl."),
     "pause": _Command("control", "Pause a crawl on all its workers."),
     "resume": _Command("control", "Resume a paused crawl."),
@@ -48,7 +48,7 @@ _COMMANDS: Final = {
     "down": _Command("up", "Stop the private server of this folder."),
     "bus": _Command("bus", "Publish, print and inspect messages."),
     "jobs": _Command("jobs", "Run tasks and crawls on workers."),
-    "schedule": _Command("schedule", "Run tasks and crawls again and again."),
+    "schedule": _Command("schedule", "Run tasks and crawls on a schedule."),
 }
 
 

@@ -132,10 +132,10 @@ async def print_messages(url: str, options: SubscribeOptions, count: int | None,
 def publish(
     topic: Annotated[
         str,
-        typer.Argument(help="Where to; words with dots between them.", metavar="TOPIC", show_default=False),
+        typer.Argument(help="The topic: words separated by dots.", metavar="TOPIC", show_default=False),
     ] = "",
     payloads: Annotated[
-        list[str], typer.Argument(help="Payloads, each JSON.", metavar="JSON...", show_default=False)
+        list[str], typer.Argument(help="Payloads, each as JSON.", metavar="JSON...", show_default=False)
     ] = [],  # noqa: B006
     file: Annotated[
         str,
@@ -150,20 +150,20 @@ def publish(
     messages: Annotated[
         bool,
         typer.Option(
-            "--messages", help="They are whole messages: topic, payload, key, headers, as subscribe prints them."
+            "--messages", help="The lines are whole messages (topic, payload, key, headers), as subscribe prints them."
         ),
     ] = False,
-    key: Annotated[str, typer.Option(help="Messages of one key belong together.", metavar="KEY")] = "",
+    key: Annotated[str, typer.Option(help="The key; messages with the same key belong together.", metavar="KEY")] = "",
     header: Annotated[
         list[str], typer.Option(help="A header. Can be repeated.", metavar="NAME=VALUE", show_default=False)
     ] = [],  # noqa: B006
-    id: Annotated[str, typer.Option("--id", help="The id of the one message.", metavar="ID")] = "",
-    priority: Annotated[int, typer.Option(help="0 to 9, 9 first.", min=0, max=9)] = 0,
+    id: Annotated[str, typer.Option("--id", help="The id, if there is only one message.", metavar="ID")] = "",
+    priority: Annotated[int, typer.Option(help="Priority, 0 to 9; 9 comes first.", min=0, max=9)] = 0,
     delay: Annotated[float, typer.Option(help="Deliver it after this many seconds.", metavar="SECONDS", min=0)] = 0,
     max_lag: Annotated[
         int | None,
         typer.Option(
-            help="Wait while a group that takes the topic is behind by more messages.",
+            help="Wait while a group with this topic is behind by more messages than this.",
             metavar="N",
             min=0,
             show_default=False,
@@ -174,11 +174,11 @@ def publish(
 ) -> None:
     """Publish messages, and say how many the broker has confirmed."""
     if not (payloads or file):
-        raise typer.BadParameter("give payloads, or a file of them with -f")
+        raise typer.BadParameter("Give payloads, or a file with -f")
     if id and (file or len(payloads) > 1):
-        raise typer.BadParameter("--id is for one message")
+        raise typer.BadParameter("--id is for a single message")
     if not (topic or messages):
-        raise typer.BadParameter("give a topic")
+        raise typer.BadParameter("Give a topic")
     template = MessageTemplate(
         topic=topic, key=key, headers=parse_pairs(header, "--header"), id=id, priority=priority, delay=delay
     )
@@ -198,36 +198,39 @@ def publish(
 def subscribe(
     topics: Annotated[
         list[str],
-        typer.Argument(help="What to take; * stands for one word, # for any number.", metavar="TOPIC..."),
+        typer.Argument(help="Topics to receive; * matches one word, # any number of words.", metavar="TOPIC..."),
     ],
     group: Annotated[
         str,
         typer.Option(
-            help="Share with the others of this group, and find what came while nobody listened.", metavar="GROUP"
+            help="Join this group: its subscribers share messages, and it keeps them while nobody is connected.",
+            metavar="GROUP",
         ),
     ] = "",
     where: Annotated[
         list[str],
-        typer.Option(help="Only with this header. Can be repeated.", metavar="NAME=VALUE", show_default=False),
+        typer.Option(help="Only messages with this header. Can be repeated.", metavar="NAME=VALUE", show_default=False),
     ] = [],  # noqa: B006
-    any_: Annotated[bool, typer.Option("--any", help="With one of the headers, not all of them.")] = False,
+    any_: Annotated[bool, typer.Option("--any", help="Messages with any of the headers, instead of all.")] = False,
     count: Annotated[
         int | None,
-        typer.Option(help="End after so many; 0 only makes the group.", metavar="N", min=0, show_default=False),
+        typer.Option(
+            help="Exit after this many messages; 0 only creates the group.", metavar="N", min=0, show_default=False
+        ),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="End after so many seconds.", metavar="SECONDS", min=0, show_default=False)
+        float | None, typer.Option(help="Exit after this many seconds.", metavar="SECONDS", min=0, show_default=False)
     ] = None,
     from_start: Annotated[
-        bool, typer.Option("--from-start", help="A new group starts at the earliest message that is kept.")
+        bool, typer.Option("--from-start", help="Start a new group at the earliest stored message.")
     ] = False,
-    prefetch: Annotated[int, typer.Option(help="How many to hold at most.", metavar="N", min=1)] = 500,
+    prefetch: Annotated[int, typer.Option(help="Maximum number of messages to hold.", metavar="N", min=1)] = 500,
     bus: BusUrl = "",
 ) -> None:
     """Print each message as a line of JSON, then acknowledge it. Ctrl-C ends."""
     headers = parse_pairs(where, "--where")
     if any_ and not headers:
-        raise typer.BadParameter("--any says how --where is meant; give that, too")
+        raise typer.BadParameter("--any needs --where")
     try:
         options = build_options(
             topics, group, headers, match_any=any_, prefetch=prefetch, count=count, from_start=from_start
@@ -244,7 +247,7 @@ def groups(bus: BusUrl = "", as_json: AsJson = False) -> None:
 
 def lag(
     group: GroupName,
-    watch: Annotated[bool, typer.Option("--watch", help="Again every second, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat every second, until Ctrl-C.")] = False,
     bus: BusUrl = "",
     as_json: AsJson = False,
 ) -> None:
@@ -259,7 +262,7 @@ def lag(
 
 def peek(
     group: GroupName,
-    dead: Annotated[bool, typer.Option("--dead", help="Its dead letters, and why they are.")] = False,
+    dead: Annotated[bool, typer.Option("--dead", help="Show its dead letters, with the reasons.")] = False,
     limit: Annotated[int, typer.Option("-n", "--limit", help="How many.", min=1)] = 10,
     bus: BusUrl = "",
     as_json: AsJson = False,
@@ -270,26 +273,24 @@ def peek(
 
 def purge(
     group: GroupName,
-    dead: Annotated[bool, typer.Option("--dead", help="Its dead letters instead.")] = False,
-    forget: Annotated[bool, typer.Option("--forget", help="The group itself, with all it has.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; it can't be undone.")] = False,
+    dead: Annotated[bool, typer.Option("--dead", help="Delete its dead letters instead.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Delete the group itself, too.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm: this cannot be undone.")] = False,
     bus: BusUrl = "",
     as_json: AsJson = False,
 ) -> None:
     """Delete the waiting messages of a group. Messages that subscribers hold stay, unless the group is forgotten."""
     if not yes:
-        raise typer.BadParameter("this can't be undone; say --yes")
+        raise typer.BadParameter("This cannot be undone. Confirm with --yes")
     thrown = asyncio.run(purge_group(bus, group, dead=dead, forget=forget))
     if as_json:
         print_json({"group": group, "thrown": thrown, "forgotten": forget})
     else:
-        print(
-            f"{format_count(thrown, 'message')} thrown away" + (f"; the group {group} is forgotten" if forget else "")
-        )
+        print(f"{format_count(thrown, 'message')} deleted" + (f"; the group {group} is deleted, too" if forget else ""))
 
 
 bus = typer.Typer(
-    help="Publish messages, print them, and look how far their readers are.",
+    help="Publish messages, print them, and see how far behind the groups are.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

@@ -56,12 +56,12 @@ def _change(crawl: str, frontier: str, decide: Callable[[CrawlStatus], ControlDe
 
 def rate(
     crawl: GivenCrawl,
-    host: Annotated[str, typer.Argument(help="A host, or a URL of it.", metavar="HOST", show_default=False)],
+    host: Annotated[str, typer.Argument(help="A host, or a URL on it.", metavar="HOST", show_default=False)],
     delay: Annotated[
         float | None,
         typer.Option(help="Seconds between two requests.", metavar="SECONDS", min=0, show_default=False),
     ] = None,
-    reset: Annotated[bool, typer.Option("--reset", help="Let the crawl decide again.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Remove the delay that was set.")] = False,
     frontier: FrontierUrl = "",
 ) -> None:
     """Set the delay of HOST for all workers: one request at a time, whatever robots.txt or settings say."""
@@ -71,7 +71,7 @@ def rate(
     from uttu.operations.control import parse_lane, set_rate
 
     if (delay is None) == (not reset):
-        raise typer.BadParameter("give either --delay SECONDS or --reset")
+        raise typer.BadParameter("Give either --delay SECONDS or --reset")
     try:
         lane = parse_lane(host)
     except ValueError as error:

@@ -44,8 +44,8 @@ def crawl(
     ] = [],  # noqa: B006
     arguments: Arguments = [],  # noqa: B006
     settings: SettingFlags = [],  # noqa: B006
-    limit: Annotated[int, typer.Option(help="Stop after so many pages.", min=0, show_default=False)] = 0,
-    max_time: Annotated[float, typer.Option(help="Stop after so many seconds.", min=0, show_default=False)] = 0,
+    limit: Annotated[int, typer.Option(help="Stop after this many pages.", min=0, show_default=False)] = 0,
+    max_time: Annotated[float, typer.Option(help="Stop after this many seconds.", min=0, show_default=False)] = 0,
     workers: Annotated[int, typer.Option(help="Processes on this machine.", min=1, max=MAX_PROCESSES)] = 1,
     feed: Annotated[
         str,
@@ -58,21 +58,26 @@ def crawl(
     feed_idle: Annotated[
         float,
         typer.Option(
-            metavar="SECONDS", min=0, show_default=False, help="End when nothing was to do, or came, for so long."
+            metavar="SECONDS",
+            min=0,
+            show_default=False,
+            help="With --feed: end after this time without work and new URLs.",
         ),
     ] = 0,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start again, even if the last crawl did not finish.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a crawl that ended at a limit.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a crawl that ended at a limit.")] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace output files that another program wrote.")
     ] = False,
-    cache: Annotated[bool, typer.Option("--cache", help="Keep responses, replay them: for writing spiders.")] = False,
+    cache: Annotated[
+        bool, typer.Option("--cache", help="Cache responses and replay them, to develop spiders.")
+    ] = False,
     fail_on: Annotated[
         list[str],
         typer.Option(
             metavar="CONDITION",
             show_default=False,
-            help="Exit with 5 if so at the end, e.g. 'error_rate>0.05' or 'items<100'.",
+            help="Exit with code 5 if this is true at the end, e.g. 'error_rate>0.05' or 'items<100'.",
         ),
     ] = [],  # noqa: B006
     spider: SpiderName = "",
@@ -148,5 +153,5 @@ def worker(
         plan = ForegroundSpec(file=file, spider_name=spider, arguments=given, flags=flags, crawl=name)
         return run_worker(plan, took_down, tied=tied)
 
-    # One that is tied has a parent that looks after it.
+    # A tied worker is watched by its parent process.
     raise typer.Exit(run_guarded(work, run_and_exit) if cli.is_program and not tied else work((), 0.0))

@@ -72,7 +72,7 @@ async def _kill_at(child: subprocess.Popen[bytes], folder: Path, pages: int, sit
         ):
             # The file of a crawl exists for a moment before its tables do.
             if child.poll() is not None:
-                raise UttuError("the demo's crawl could not be started; its message is above")
+                raise UttuError("The demo's crawl did not start; its message is above")
             await asyncio.sleep(_LOOK_SECONDS)
         async with open_store(catalog, names[0]) as store:
             return await _kill(child, CrawlHandle(catalog, names[0], store), pages, site)
@@ -82,7 +82,7 @@ async def _kill(child: subprocess.Popen[bytes], crawl: CrawlHandle, pages: int, 
     began = time.monotonic()
     while (await crawl.store.frontier.counts()).done < pages:
         if child.poll() is not None or time.monotonic() - began > _MAX_SECONDS:
-            raise UttuError("the demo's crawl did not get as far as it should")
+            raise UttuError("The demo's crawl ended before it could be killed")
         await asyncio.sleep(_LOOK_SECONDS)
     reports = (await crawl.status()).workers.values()
     processes = {child.pid, *(report.pid for _, report in reports)}
@@ -132,12 +132,13 @@ class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
                 not self.missing and not self.double and self.rows == self.pages,
             ),
             (
-                f"nothing fetched twice but what was in flight at the kill: {self.refetched:,} of {self.in_flight:,}",
+                "only pages that were in flight at the kill were fetched twice: "
+                f"{self.refetched:,} of {self.in_flight:,}",
                 not self.needlessly,
             ),
             ("nothing fetched that robots.txt forbids", not self.forbidden),
             (
-                f"no host asked more often than every {self.delay * 1000:.0f} ms, over all processes: "
+                f"no host got requests more often than every {self.delay * 1000:.0f} ms, over all processes: "
                 f"at least {self.shortest_gap * 1000:.1f} ms apart",
                 self.shortest_gap >= self.delay,
             ),
@@ -206,7 +207,7 @@ class Demonstration:
         return 0 if checked.good else FAILED
 
     def _introduce(self, site: SiteProcess) -> None:
-        self._head("The spider", "this is all the code there is")
+        self._head("The spider", "this is the whole spider")
         # Skip the first line, a comment for the type checker.
         code = "".join(_SPIDER.read_text().splitlines(keepends=True)[1:])
         if self._console.is_terminal:
@@ -225,19 +226,19 @@ class Demonstration:
             # The live view hid the cursor and was killed before it could show it again.
             print("\x1b[?25h", file=sys.stderr)
         self._line(
-            f"kill -9 of {format_count(killed.processes, 'process', 'processes')}: nobody had time to clean up.",
+            f"kill -9 of {format_count(killed.processes, 'process', 'processes')}: no process had time to clean up.",
             "bold red",
         )
         self._run(["status"], folder)
         return killed
 
     def _crawl_on(self, site: SiteProcess, folder: Path) -> None:
-        self._head("The same command again", "it goes on where it was")
+        self._head("The same command again", "it continues where it stopped")
         if code := _wait(self._start(self._command(site), folder)):
-            raise UttuError(f"the demo's crawl failed with exit code {code}; its message is above")
+            raise UttuError(f"The demo's crawl failed with exit code {code}; its message is above")
 
     def _conclude(self, checked: DemoResult) -> None:
-        self._head("What came out", f"counted in {_OUTPUT} and in the site's own log")
+        self._head("The result", f"counted in {_OUTPUT} and in the site's own log")
         rows = [(each["title"], each["price"], each["url"]) for each in checked.sample]
         Screen().table(("title", "price", "url"), rows, indent=2)
         self._line("")
@@ -246,14 +247,14 @@ class Demonstration:
             self._console.print(f"  {mark}  {text}", soft_wrap=True)
 
     def _ask_why(self, site: SiteProcess, folder: Path) -> None:
-        self._head("What became of …", "every URL can be asked for")
+        self._head("What happened to …", "uttu why explains every URL")
         for path in ("private/", "odd/status/500", "odd/redirect/to?url=/p/0"):
             self._run(["why", site.url + path], folder)
 
     def _take_leave(self) -> None:
         self._head("Your turn", "")
         for command, what in (
-            ("uttu new NAME https://example.org/", "writes a spider to begin with"),
+            ("uttu new NAME https://example.org/", "writes a spider to start from"),
             ("uttu shell https://example.org/", "tries selectors on a page"),
             ("uttu crawl NAME.py -o items.jsonl", "runs it"),
         ):

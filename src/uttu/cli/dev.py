@@ -69,7 +69,7 @@ def print_body(response: Response) -> None:
         sys.stdout.buffer.write(response.body)
         sys.stdout.buffer.flush()
     elif b"\0" in response.body[:1024]:
-        say("not shown: it is no text. Send it to a program or, with -o FILE, to a file")
+        say("The body is not text, so it is not shown. Pipe it to a program, or save it with -o FILE")
     else:
         text = Page(response).text
         print(text, end="" if text.endswith("\n") or not text else "\n")
@@ -83,8 +83,8 @@ def save_body(response: Response, file: Path) -> None:
     try:
         file.write_bytes(response.body)
     except OSError as error:
-        raise SinkError(f"can't write {file}: {error.strerror or error}") from error
-    say(f"    body in {file}")
+        raise SinkError(f"Cannot write {file}: {error.strerror or error}") from error
+    say(f"    Saved the body to {file}")
 
 
 def parse_request_argument(words: Sequence[str]) -> Request:
@@ -220,8 +220,10 @@ _match_name = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*").fullmatch
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="The spider's name, and its file's.", metavar="NAME", show_default=False)],
-    url: Annotated[str, typer.Argument(help="Where it starts.", metavar="URL")] = "https://example.org/",
+    name: Annotated[
+        str, typer.Argument(help="The name of the spider and of its file.", metavar="NAME", show_default=False)
+    ],
+    url: Annotated[str, typer.Argument(help="The start URL.", metavar="URL")] = "https://example.org/",
 ) -> None:
     """Write NAME.py, a small working spider to start with."""
     import string
@@ -239,9 +241,9 @@ def new(
         with file.open("x", encoding="utf-8") as stream:
             stream.write(text)
     except FileExistsError:
-        raise typer.BadParameter(f"{file} is there already; choose another name, or move it away") from None
+        raise typer.BadParameter(f"{file} exists already. Choose another name, or move the file away") from None
     except OSError as error:
-        say(f"uttu: can't write {file}: {error.strerror}")
+        say(f"uttu: Cannot write {file}: {error.strerror}")
         raise typer.Exit(FAILED) from error
     print(
         f"{file} is a spider that starts at {start}. Try it with:\n\n    uttu crawl {file} -o {name}.jsonl --limit 20\n"
@@ -268,10 +270,10 @@ def _check_spider_name(name: str) -> None:
 def shell(
     target: PageTarget = [],  # noqa: B006
     settings: SettingFlags = [],  # noqa: B006
-    code: Annotated[
-        str, typer.Option("-c", help="Run this code instead, and exit.", metavar="CODE", show_default=False)
-    ] = "",
-    plain: Annotated[bool, typer.Option("--plain", help="Python's own shell, even if IPython is installed.")] = False,
+    code: Annotated[str, typer.Option("-c", help="Run this code and exit.", metavar="CODE", show_default=False)] = "",
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Use Python's own shell, even if IPython is installed.")
+    ] = False,
 ) -> None:
     """Fetch a page and open an interactive Python with it: page.css("h1::text").get() and so on."""
     from uttu.errors import FAILED
@@ -279,7 +281,7 @@ def shell(
 
     if target[:1] == ["curl"] and not code and "-c" in target:
         # In curl, -c is the cookie jar. A command copied from a browser has none, so the user means our -c.
-        raise typer.BadParameter("all that is behind the word curl is curl's: put -c CODE before it")
+        raise typer.BadParameter("Everything after the word curl belongs to the curl command: put -c CODE before it")
     request = parse_request_argument(target) if target else None
     with ShellSession(load_settings({}, parse_pairs(settings, "-s"))) as session:
         if request is not None:
@@ -295,7 +297,8 @@ def fetch(
     settings: SettingFlags = [],  # noqa: B006
     headers: Annotated[bool, typer.Option("--headers", help="Show the response's headers, too.")] = False,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write the body there.", metavar="FILE", show_default=False)
+        Path | None,
+        typer.Option("-o", "--output", help="Write the body to this file.", metavar="FILE", show_default=False),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -325,8 +328,8 @@ def fetch(
 
 
 def demo(
-    pages: Annotated[int, typer.Option(help="How large the site is.", min=100)] = 2000,
-    workers: Annotated[int, typer.Option(help="Processes that crawl it.", min=1, max=MAX_PROCESSES)] = 2,
+    pages: Annotated[int, typer.Option(help="Number of pages of the site.", min=100)] = 2000,
+    workers: Annotated[int, typer.Option(help="Number of worker processes.", min=1, max=MAX_PROCESSES)] = 2,
     as_json: AsJson = False,
 ) -> None:
     """Watch a crawl of a site on this machine that is killed half-way and resumed. Takes about 15 seconds."""

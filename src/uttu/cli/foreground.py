@@ -129,13 +129,16 @@ def run_worker(plan: ForegroundSpec, took_down: Sequence[CrashedPage] = (), *, t
     spider, own, name = plan.load()
 
     def stopping(urls: list[str], count: int) -> None:
-        say(f"stopping: waiting for {name_pages(urls, count) or 'nothing'}; once more to stop at once")
+        say(f"stopping: waiting for {name_pages(urls, count) or 'nothing'}; press Ctrl-C again to stop at once")
 
     async def work() -> int:
         async with connect_frontier(own.frontier) as catalog:
             standing = await read_running_status(catalog, name, str(plan.file))
             if not standing.supervised and not tied:
-                say(f"crawl {name!r} has no supervisor now: its items stay in the store until: {standing.command()}")
+                say(
+                    f"Crawl {name!r} has no supervisor now. Its items stay in the store until you run: "
+                    f"{standing.command()}"
+                )
             settings = plan.joining(spider, standing.facts)
             async with (
                 connect_messaging(settings, name, say) as wire,
@@ -153,7 +156,7 @@ async def _crawl(
 ) -> int:
     view.opened(crawl.opened)
     for output, owner in crawl.supervisor.elsewhere.items():
-        view.say(f"  {output} is being written by {owner}: it is left to that, and taken over when that is gone")
+        view.say(f"  {output} is being written by {owner}; this process takes over when that one ends")
     signals.listen(crawl.supervisor, view.stopping)
     try:
         with restore_streams():
@@ -189,9 +192,9 @@ async def _report_end(plan: ForegroundSpec, summary: CrawlSummary, view: Progres
         return broken
     await view.closed(summary)
     if summary.counts.items and not plan.outputs:
-        view.say(f"  the items are kept with the crawl: {view.hint('export', '-o', 'FILE')}")
+        view.say(f"  the items are in the crawl's store; write them with: {view.hint('export', '-o', 'FILE')}")
     for text in broken:
-        view.say(f"  --fail-on {text}: it is so")
+        view.say(f"  Condition met: {text} (--fail-on)")
     return broken
 
 

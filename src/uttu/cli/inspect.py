@@ -37,7 +37,7 @@ def describe_wait(lane: LaneState) -> str:
     if lane.reason and lane.wait > 0:
         return f"{lane.reason}, {format_duration(lane.wait)} more"
     if lane.pace.limit and lane.active >= lane.pace.limit:
-        return "the page that is out" if lane.active == 1 else f"the {lane.active} pages that are out"
+        return "the page in flight" if lane.active == 1 else f"the {lane.active} pages in flight"
     if lane.wait > 0:
         return f"its delay, {format_duration(lane.wait)} more"
     return "a worker" if lane.pending else ""
@@ -162,7 +162,8 @@ def _keys(ended: asyncio.Event) -> Iterator[None]:
 
 def status(
     crawl: Annotated[
-        str, typer.Argument(help="A crawl, or a spider file; without it, all.", metavar="CRAWL", show_default=False)
+        str,
+        typer.Argument(help="A crawl, or a spider file; all crawls by default.", metavar="CRAWL", show_default=False),
     ] = "",
     dead: Annotated[bool, typer.Option("--dead", help="List dead letters, the latest first.")] = False,
     kind: DeadKind = "",
@@ -215,7 +216,7 @@ def top(crawl: WhichCrawl = "", frontier: FrontierUrl = "", as_json: AsJson = Fa
 
 
 def why(
-    url: Annotated[str, typer.Argument(help="The URL in question.", metavar="URL", show_default=False)],
+    url: Annotated[str, typer.Argument(help="The URL to explain.", metavar="URL", show_default=False)],
     crawl: WhichCrawlOption = "",
     frontier: FrontierUrl = "",
     as_json: AsJson = False,

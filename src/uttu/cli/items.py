@@ -42,12 +42,12 @@ def push(
     from uttu.operations.seeds import push_seeds
 
     if not (urls or file):
-        raise typer.BadParameter("give URLs, or a file of them with -f")
+        raise typer.BadParameter("Give URLs, or a file with -f")
     pushed = asyncio.run(push_seeds(crawl, frontier, urls, file, say))
     if as_json:
         print_json({"crawl": pushed.crawl, "new": pushed.new, "known": pushed.known, "bad": pushed.bad})
     else:
-        known = f", {pushed.known:,} were there already" if pushed.known else ""
+        known = f", {pushed.known:,} were known already" if pushed.known else ""
         print(f"{format_count(pushed.new, 'new page')} for {pushed.crawl}{known}; {pushed.then}")
     if pushed.bad:
         say(f"{format_count(pushed.bad, 'entry', 'entries')} could not be used")
@@ -57,7 +57,7 @@ def push(
 def retry(
     crawl: WhichCrawl = "",
     kind: DeadKind = "",
-    url: Annotated[str, typer.Option(help="Only this one.", metavar="URL", show_default=False)] = "",
+    url: Annotated[str, typer.Option(help="Only the request for this URL.", metavar="URL", show_default=False)] = "",
     frontier: FrontierUrl = "",
     as_json: AsJson = False,
 ) -> None:
@@ -87,8 +87,8 @@ def retry(
             }
         )
     elif revived:
-        then = "the running crawl takes them up" if status.alive else f"go on with: {status.command()}"
-        print(f"{format_count(revived, 'dead letter')} back in line; {then}")
+        then = "the running crawl fetches them" if status.alive else f"resume it with: {status.command()}"
+        print(f"{format_count(revived, 'dead letter')} queued again; {then}")
     else:
         which = f" {f'of kind {kind!r}' if kind else ''}{f'for {wanted}' if wanted else ''}" if kind or url else ""
         left = f"; there are: {format_kinds(found.kinds)} (uttu status --dead)" if found.kinds else ""
@@ -112,7 +112,7 @@ def export(
     ] = [],  # noqa: B006
     follow: Annotated[
         bool,
-        typer.Option("--follow", help="Go on until the crawl ends; run again, go on where it was."),
+        typer.Option("--follow", help="Follow the crawl until it ends. Run again to continue where it stopped."),
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that another program wrote.")] = False,
     frontier: FrontierUrl = "",
@@ -156,7 +156,7 @@ def export(
     raise typer.Exit(BY_SIGNAL + received if received else 0)
 
 
-_PLACE = "A frontier's URL, or a folder whose .uttu it is."
+_PLACE = "The URL of a frontier, or the folder that has the .uttu folder."
 
 
 def move(
@@ -165,10 +165,12 @@ def move(
     crawl: Annotated[
         str, typer.Option("--crawl", help="Which crawl, if there are several.", metavar="NAME", show_default=False)
     ] = "",
-    replace: Annotated[bool, typer.Option("--replace", help="Forget the crawl of this name that is at TO.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a crawl of this name at TO.")] = False,
     rename: Annotated[
         bool,
-        typer.Option("--rename", help="Rename what Weft, as Uttu was called before, left at FROM: here without it."),
+        typer.Option(
+            "--rename", help="Rename the files or keys of Weft, Uttu's former name, at FROM; in this folder by default."
+        ),
     ] = False,
 ) -> None:
     """Move a paused or stopped crawl, with all its data, to another frontier."""
@@ -182,7 +184,7 @@ def move(
         _print_renamed(asyncio.run(rename_former(source or ".")))
         return
     if not target:
-        raise typer.BadParameter("say from where to where: uttu move FROM TO")
+        raise typer.BadParameter("Give both places: uttu move FROM TO")
     with _draw_progress() as progress:
         said = asyncio.run(move_crawl(source, target, crawl, replace=replace, progress=progress))
     print(said)

@@ -92,7 +92,7 @@ def run_celery(ctx: typer.Context, word: str, args: Sequence[str], *, broker: bo
             raise typer.Exit(1) from None
         except click.ClickException as error:
             if error.exit_code == _NO_REPLY_CODE:
-                raise UttuError("no worker answered in time: start one with: uttu jobs worker") from error
+                raise UttuError("No worker answered in time. Start one with: uttu jobs worker") from error
             error.show()
             raise typer.Exit(error.exit_code) from error
     raise typer.Exit(code if isinstance(code, int) else 0)
@@ -101,10 +101,10 @@ def run_celery(ctx: typer.Context, word: str, args: Sequence[str], *, broker: bo
 def result(
     ctx: typer.Context,
     task_id: Annotated[str, typer.Argument(help="The task's id.", metavar="ID", show_default=False)],
-    traceback: Annotated[bool, typer.Option("--traceback", help="Where it failed, instead.")] = False,
-    state: Annotated[bool, typer.Option("--state", help="How it stands now, with its progress; don't wait.")] = False,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Print the traceback instead.")] = False,
+    state: Annotated[bool, typer.Option("--state", help="Print its state and progress now; don't wait.")] = False,
     timeout: Annotated[
-        float | None, typer.Option(help="Wait no longer than this.", metavar="SECONDS", show_default=False)
+        float | None, typer.Option(help="Maximum time to wait.", metavar="SECONDS", show_default=False)
     ] = None,
 ) -> None:
     """Wait for a task, and print its result as JSON. Exits with 1 if the task failed."""
@@ -149,18 +149,25 @@ def call(
     ] = "{}",
     eta: Annotated[str, typer.Option(help="Not before this time, ISO 8601.", metavar="TIME", show_default=False)] = "",
     countdown: Annotated[
-        float | None, typer.Option(help="Not before so many seconds.", metavar="SECONDS", show_default=False)
+        float | None, typer.Option(help="Run it after this many seconds.", metavar="SECONDS", show_default=False)
     ] = None,
     expires: Annotated[
-        str, typer.Option(help="Not after so many seconds, or this time.", metavar="SECONDS|TIME", show_default=False)
+        str,
+        typer.Option(
+            help="Drop it if it has not begun after this many seconds, or at this time.",
+            metavar="SECONDS|TIME",
+            show_default=False,
+        ),
     ] = "",
-    serializer: Annotated[str, typer.Option(help="How arguments are written.", metavar="NAME")] = "json",
+    serializer: Annotated[str, typer.Option(help="Serializer of the arguments.", metavar="NAME")] = "json",
     queue: Annotated[str, typer.Option(help="Instead of the task's own.", metavar="QUEUE", show_default=False)] = "",
     exchange: Annotated[str, typer.Option(help="An exchange.", metavar="NAME", show_default=False)] = "",
     routing_key: Annotated[str, typer.Option(help="A routing key.", metavar="KEY", show_default=False)] = "",
-    priority: Annotated[int | None, typer.Option(help="0 to 9, 9 first.", min=0, max=9, show_default=False)] = None,
-    remote: Annotated[bool, typer.Option("--remote", help="Only workers know the task; don't look here.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for its result and print that, as JSON.")] = False,
+    priority: Annotated[
+        int | None, typer.Option(help="Priority, 0 to 9; 9 comes first.", min=0, max=9, show_default=False)
+    ] = None,
+    remote: Annotated[bool, typer.Option("--remote", help="Don't check the name: only workers have the task.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the result and print it as JSON.")] = False,
     timeout: Annotated[
         float | None,
         typer.Option(help="With --wait: wait no longer than this.", metavar="SECONDS", min=0, show_default=False),
@@ -180,7 +187,7 @@ def call(
         "priority": priority,
     }
     if timeout is not None and not wait:
-        raise typer.BadParameter("--timeout is for --wait")
+        raise typer.BadParameter("--timeout needs --wait")
     app = load_app(ctx)
     options = {key: value for key, value in given.items() if value is not None}
     task_id = operations.send_task(app, name, options, remote=remote)
@@ -205,7 +212,7 @@ def _parse_time(text: str) -> Any:
     try:
         return datetime.fromisoformat(text)
     except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is no time; write it like 2030-01-31T07:00:00+00:00") from error
+        raise typer.BadParameter(f"{text!r} is not a time; write it like 2030-01-31T07:00:00+00:00") from error
 
 
 def _parse_seconds_or_time(text: str) -> Any:
@@ -218,16 +225,18 @@ def _parse_seconds_or_time(text: str) -> Any:
 def revoke(
     ctx: typer.Context,
     task_ids: Annotated[list[str], typer.Argument(help="The tasks' ids.", metavar="ID...", show_default=False)],
-    terminate: Annotated[bool, typer.Option("--terminate", help="Also end it where it runs.")] = False,
-    signal: Annotated[str, typer.Option("-s", "--signal", help="How to end it.", metavar="SIGNAL")] = "SIGTERM",
+    terminate: Annotated[bool, typer.Option("--terminate", help="Also end the tasks that are running.")] = False,
+    signal: Annotated[
+        str, typer.Option("-s", "--signal", help="The signal that ends running tasks.", metavar="SIGNAL")
+    ] = "SIGTERM",
     timeout: Annotated[
-        float, typer.Option("-t", "--timeout", help="Wait so long for workers.", metavar="SECONDS")
+        float, typer.Option("-t", "--timeout", help="How long to wait for answers of workers.", metavar="SECONDS")
     ] = 1.0,
 ) -> None:
     """Cancel tasks: a worker that gets one of them drops it. Workers remember this, the broker does not."""
     app = load_app(ctx)
     workers = operations.revoke_tasks(app, task_ids, terminate=terminate, signal=signal, timeout=timeout)
-    print(f"{format_count(len(task_ids), 'task')} called off, on {format_count(workers, 'worker')}")
+    print(f"{format_count(len(task_ids), 'task')} revoked, on {format_count(workers, 'worker')}")
 
 
 def flower(
@@ -250,11 +259,11 @@ def flower(
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES):
             raise
-        raise ConfigError(f"Flower can't listen: {error.strerror}; give another with --port=PORT") from error
+        raise ConfigError(f"Flower cannot listen: {error.strerror}; give another with --port=PORT") from error
 
 
 jobs = typer.Typer(
-    help="Run tasks and crawls as jobs, on workers, now or by a schedule. Celery's own words and flags.",
+    help="Run tasks and crawls as jobs, on workers, now or on a schedule. Commands and options are Celery's.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

@@ -62,7 +62,7 @@ AppModule = Annotated[
         "--app",
         metavar="MODULE",
         show_default=False,
-        help="A module with an app of its own; the app of this folder without it.",
+        help="The module of your Celery app; the app of this folder by default.",
     ),
 ]
 FrontierUrl = Annotated[
@@ -71,7 +71,7 @@ FrontierUrl = Annotated[
         "--frontier",
         metavar="URL",
         show_default=False,
-        help="Where crawls are kept: sqlite:FOLDER, redis://HOST … The folder .uttu here without it.",
+        help="Where crawls are kept: sqlite:FOLDER, redis://HOST … The folder .uttu here by default.",
     ),
 ]
 BusUrl = Annotated[
@@ -80,7 +80,7 @@ BusUrl = Annotated[
         "--bus",
         metavar="URL",
         show_default=False,
-        help="The message broker: redis://HOST, amqp://HOST, kafka://HOST … The setting bus without it.",
+        help="The message broker: redis://HOST, amqp://HOST, kafka://HOST … The setting bus by default.",
     ),
 ]
 GroupName = Annotated[str, typer.Argument(help="A group of subscribers.", metavar="GROUP", show_default=False)]
@@ -112,7 +112,7 @@ def parse_url_argument(text: str) -> str:
         raise typer.BadParameter(str(error)) from None
 
 
-_WHICH = "A crawl, or a spider file; the latest without it."
+_WHICH = "A crawl, or a spider file; the latest crawl by default."
 WhichCrawl = Annotated[str, typer.Argument(help=_WHICH, metavar="CRAWL", show_default=False)]
 GivenCrawl = Annotated[str, typer.Argument(help="A crawl, or a spider file.", metavar="CRAWL", show_default=False)]
 WhichCrawlOption = Annotated[str, typer.Option("--crawl", help=_WHICH, metavar="CRAWL", show_default=False)]

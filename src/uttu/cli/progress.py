@@ -52,17 +52,19 @@ class ProgressView:
     def opened(self, opened: OpenedCrawl) -> None:
         counts = opened.counts
         if opened.resumed and opened.former == CrawlState.FINISHED and not counts.work:
-            self.say(f"crawl {self._name} has finished, there is nothing to go on with (--fresh starts again)")
+            self.say(f"crawl {self._name} has finished: there is nothing to resume (--fresh starts again)")
         elif opened.resumed:
             self.say(f"resuming crawl {self._name}: {counts.done:,} done, {counts.work:,} to do (--fresh starts again)")
         elif opened.former == CrawlState.FINISHED:
-            self.say(f"{self._name}: the last crawl finished; starting anew")
+            self.say(f"{self._name}: the last crawl finished; starting a new one")
         elif opened.former:
-            self.say(f"{self._name}: the last crawl ended at its {opened.former}; starting anew (--resume goes on)")
+            self.say(
+                f"{self._name}: the last crawl ended at its {opened.former}; starting a new one (--resume continues it)"
+            )
 
     def stopping(self) -> None:
         """A signal asked the crawl to stop. The workers' next reports tell what it still waits for."""
-        self.say("stopping: waiting for the pages in flight; once more to stop at once")
+        self.say("stopping: waiting for the pages in flight; press Ctrl-C again to stop at once")
         asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self._due.set)
 
     async def __aenter__(self) -> ProgressView:
@@ -127,13 +129,13 @@ class ProgressView:
             self.say("  there was nothing to start from: give the spider start=, sitemap= or @spider.start")
         if results.given_back:
             named = name_pages(results.given_back, len(results.given_back))
-            self.say(f"  in flight to the last, and given back: {named}")
+            self.say(f"  still in flight at the end, and put back into the queue: {named}")
         if results.dead_kinds:
             listed = ", ".join(f"{count:,} {kind}" for kind, count in results.dead_kinds.items())
             self.say(f"  dead: {listed}  ({self.hint('status', '--dead')})")
         if (dead := results.last_dead) is not None:
             url = dead.request.url
-            self.say(f"  no page could be fetched, the last: {url}: {dead.reason.removeprefix(f'{url}: ')}")
+            self.say(f"  no page could be fetched. Last error: {url}: {dead.reason.removeprefix(f'{url}: ')}")
 
 
 def waits_for(progress: CrawlProgress) -> str:
@@ -143,9 +145,9 @@ def waits_for(progress: CrawlProgress) -> str:
 
 def name_pages(urls: list[str], count: int) -> str:
     """The URLs of up to ``_MAX_NAMED`` pages, and how many more there are. Empty if there are no URLs."""
-    told = urls[:_MAX_NAMED]
-    rest = count - len(told)
-    return ", ".join(told) + (f" and {rest:,} more" if told and rest > 0 else "")
+    named = urls[:_MAX_NAMED]
+    rest = count - len(named)
+    return ", ".join(named) + (f" and {rest:,} more" if named and rest > 0 else "")
 
 
 class SilentView(ProgressView):

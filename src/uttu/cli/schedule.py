@@ -50,7 +50,10 @@ def show_schedules(found: list[dict[str, Any]]) -> None:
     for row in found:
         if row["note"]:
             screen.line(f"{row['name']}: {row['note']}")
-        for word, count in (("left out while the run before was not over", row["skipped"]), ("missed", row["missed"])):
+        for word, count in (
+            ("skipped because the previous run had not ended", row["skipped"]),
+            ("missed", row["missed"]),
+        ):
             if count:
                 screen.line(f"{row['name']}: {word}: {count:,}")
     if any(row["state"] == ScheduleStatus.NEW for row in found):
@@ -88,7 +91,7 @@ def add(
         typer.Option(help="Crawl this spider file, instead of a task.", metavar="FILE", show_default=False),
     ] = None,
     every: Annotated[
-        float | None, typer.Option(help="Every so many seconds.", metavar="SECONDS", show_default=False)
+        float | None, typer.Option(help="Interval in seconds.", metavar="SECONDS", show_default=False)
     ] = None,
     crontab: Annotated[
         str | None,
@@ -102,7 +105,8 @@ def add(
     latitude: Annotated[float | None, typer.Option(help="Degrees north.", metavar="DEG", show_default=False)] = None,
     longitude: Annotated[float | None, typer.Option(help="Degrees east.", metavar="DEG", show_default=False)] = None,
     timezone: Annotated[
-        str, typer.Option(help="Of the crontab; jobs.timezone without it.", metavar="ZONE", show_default=False)
+        str,
+        typer.Option(help="Time zone of the crontab; jobs.timezone by default.", metavar="ZONE", show_default=False),
     ] = "",
     args: Annotated[str, typer.Option("--args", help="Arguments, a JSON array.", metavar="JSON")] = "[]",
     kwargs: Annotated[str, typer.Option("--kwargs", help="Arguments by name, a JSON object.", metavar="JSON")] = "{}",
@@ -114,30 +118,33 @@ def add(
     arguments: Arguments = [],  # noqa: B006
     settings: SettingFlags = [],  # noqa: B006
     workers: Annotated[int, typer.Option(help="Workers that take part in the crawl.", min=1)] = 1,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start the crawl again, rather than go on.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start a new crawl instead of resuming the last.")] = False,
     queue: Annotated[str, typer.Option(help="Instead of the task's own.", metavar="QUEUE", show_default=False)] = "",
-    priority: Annotated[int | None, typer.Option(help="0 to 9, 9 first.", min=0, max=9, show_default=False)] = None,
+    priority: Annotated[
+        int | None, typer.Option(help="Priority, 0 to 9; 9 comes first.", min=0, max=9, show_default=False)
+    ] = None,
     expires: Annotated[
         float | None,
-        typer.Option(help="Drop it if no worker began it by then.", metavar="SECONDS", show_default=False),
+        typer.Option(help="Drop a run that no worker has begun by then.", metavar="SECONDS", show_default=False),
     ] = None,
     overlap: Annotated[
         str,
         typer.Option(
-            help="While the run before is not over: skip, queue or allow. A crawl skips, a task allows.",
+            help="If the previous run has not ended: skip, queue or allow. Crawls skip and tasks allow by default.",
             metavar="WORD",
             show_default=False,
         ),
     ] = "",
     grace: Annotated[
-        float, typer.Option(help="Run it up to so late, when no beat ran in time; inf is always.", metavar="SECONDS")
+        float,
+        typer.Option(help="How late a run may start if no beat ran in time; inf: any time later.", metavar="SECONDS"),
     ] = 3600.0,
-    replace: Annotated[bool, typer.Option("--replace", help="Also if there is one of that name.")] = False,
-    remote: Annotated[bool, typer.Option("--remote", help="Only workers know the task; don't look here.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a schedule of the same name.")] = False,
+    remote: Annotated[bool, typer.Option("--remote", help="Don't check the name: only workers have the task.")] = False,
 ) -> None:
     """Run a task or a crawl repeatedly, from now on."""
     if bool(task) == (crawl is not None):
-        raise typer.BadParameter("give either --task TASK or --crawl FILE")
+        raise typer.BadParameter("Give either --task TASK or --crawl FILE")
     table: dict[str, Any] = {"task": task, "args": _parse_json(args, list, "--args, a JSON array")}
     table["kwargs"] = _parse_json(kwargs, dict, "--kwargs, a JSON object")
     if crawl is not None:
@@ -152,7 +159,7 @@ def add(
         table["task"], table["args"] = CRAWL, [str(crawl)]
         table["kwargs"] = {key: value for key, value in given.items() if value} | table["kwargs"]
     elif output or spider or arguments or settings or fresh or workers > 1:
-        raise typer.BadParameter("-o, -a, -s, --spider, --workers and --fresh are for --crawl FILE")
+        raise typer.BadParameter("-o, -a, -s, --spider, --workers and --fresh need --crawl FILE")
     optional = {
         "every": every,
         "crontab": crontab,
@@ -169,7 +176,7 @@ def add(
     with open_catalog(ctx) as book:
         kept = book.add(name, table, replace=replace, remote=remote, is_crawl=crawl is not None)
         if crawl is not None and not (Path(book.app.folder) / crawl).exists():
-            say(f"uttu: there is no {crawl} here; workers must have it")
+            say(f"uttu: {crawl} does not exist here; workers must have it")
     print(f"{name}: {kept.entry.task} {kept.entry.when}; next {format_next(kept)}")
 
 
@@ -189,7 +196,7 @@ def ls(ctx: typer.Context, as_json: AsJson = False) -> None:
         else:
             show_schedules(found)
         for text in book.wrong:
-            say(f"uttu: left out: {text}")
+            say(f"uttu: Skipped: {text}")
         for text in find_unknown_tasks(book.app, [kept.entry for kept in book.all.values()]):
             say(f"uttu: {text}")
 
@@ -199,9 +206,9 @@ def preview(
     what: Annotated[
         str, typer.Argument(help="A schedule, or a crontab line.", metavar="NAME|LINE", show_default=False)
     ],
-    count: Annotated[int, typer.Option("-n", "--count", help="So many of them.", min=1, max=10_000)] = 5,
+    count: Annotated[int, typer.Option("-n", "--count", help="How many times to print.", min=1, max=10_000)] = 5,
     timezone: Annotated[
-        str, typer.Option(help="Of the line; jobs.timezone without it.", metavar="ZONE", show_default=False)
+        str, typer.Option(help="Time zone of the line; jobs.timezone by default.", metavar="ZONE", show_default=False)
     ] = "",
     as_json: AsJson = False,
 ) -> None:
@@ -222,14 +229,14 @@ def pause(ctx: typer.Context, name: ScheduleName) -> None:
     """Pause a schedule until uttu schedule resume. A current run continues."""
     with open_catalog(ctx) as book:
         book.pause(name)
-    print(f"{name} is paused. Go on with: uttu schedule resume {name}")
+    print(f"{name} is paused. Resume it with: uttu schedule resume {name}")
 
 
 def resume(ctx: typer.Context, name: ScheduleName) -> None:
     """Resume a schedule from its next time on. Runs that were due meanwhile are not made up for."""
     with open_catalog(ctx) as book:
         kept = book.resume(name)
-    print(f"{name} goes on; next {format_next(kept)}")
+    print(f"{name} is resumed; next {format_next(kept)}")
 
 
 def run(ctx: typer.Context, name: ScheduleName) -> None:
@@ -246,7 +253,7 @@ def rm(ctx: typer.Context, name: ScheduleName) -> None:
 
 
 schedule = typer.Typer(
-    help="Have tasks and crawls run again and again. A beat starts them: uttu jobs beat, or uttu up.",
+    help="Run tasks and crawls on a schedule. A beat starts them: uttu jobs beat, or uttu up.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

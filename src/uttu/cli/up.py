@@ -61,11 +61,13 @@ def up(
             "--concurrency",
             min=0,
             show_default=False,
-            help="Jobs at a time in each; as many as there are cores without it.",
+            help="Jobs at a time in each worker; the number of cores by default.",
         ),
     ] = 0,
-    beat: Annotated[bool, typer.Option("--beat/--no-beat", help="Start what the schedules say.")] = True,
-    flower: Annotated[bool, typer.Option("--flower/--no-flower", help="Show it all in the browser.")] = True,
+    beat: Annotated[bool, typer.Option("--beat/--no-beat", help="Run a beat, which starts scheduled tasks.")] = True,
+    flower: Annotated[
+        bool, typer.Option("--flower/--no-flower", help="Run Flower, which shows workers and tasks in the browser.")
+    ] = True,
     level: Annotated[
         str, typer.Option("-l", "--loglevel", metavar="LEVEL", help="Celery's own log: debug, info, warning, error.")
     ] = "info",
@@ -73,10 +75,10 @@ def up(
 ) -> None:
     """Start workers, beat and Flower, and the private server if no broker is set. Ctrl-C ends them all."""
     if not (workers or beat or flower):
-        raise typer.BadParameter("there is nothing to run: give --workers, or leave out --no-beat or --no-flower")
+        raise typer.BadParameter("Nothing to run: give --workers, or leave out --no-beat or --no-flower")
     if flower and find_spec("flower") is None:
         flower = False
-        say("uttu: Flower is not installed, and left out: pip install 'uttu[jobs]'")
+        say("uttu: Flower is not installed, so it is not started: pip install 'uttu[jobs]'")
     plan = ProcessPlan(workers, concurrency, beat, flower, level, app)
     raise typer.Exit(run_processes(plan, PrefixedOutput(plan.commands())))
 
@@ -86,7 +88,7 @@ def down() -> None:
     done = stop_server()
     if done.folder:
         used = format_count(done.users, "connection")
-        left = f"; it was used over {used}, which now wait for it" if done.users else ""
+        left = f"; {used} to it were open, and wait until it runs again" if done.users else ""
         print(f"stopped the server in {done.folder}{left}")
     elif done.broker:
         print(f"nothing to stop: the broker {done.broker} is not Uttu's")

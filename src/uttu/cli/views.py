@@ -137,10 +137,11 @@ def _describe_waits(standing: CrawlStatus, lanes: Sequence[LaneState]) -> list[s
         )
     elif counts.leased:
         found.append(
-            f"{format_count(counts.leased, 'page')} of workers that are gone: back in line when the crawl goes on"
+            f"{format_count(counts.leased, 'page')} of workers that are gone; "
+            "they are queued again when the crawl resumes"
         )
     if counts.delayed:
-        found.append(f"{format_count(counts.delayed, 'page')} to be tried again later")
+        found.append(f"{format_count(counts.delayed, 'page')} to be retried later")
     held = [lane for lane in lanes if lane.reason and lane.wait > 0]
     found += [f"{lane.name}, held for {format_duration(lane.wait)} more: {lane.reason}" for lane in held[:3]]
     if len(held) > 3:
@@ -290,7 +291,7 @@ def show_explanation(found: Sequence[UrlExplanation], standing: CrawlStatus) -> 
             screen.line(f"    {text}", "dim")
         if fate.trace.state is RequestState.DEAD and fate.trace.kind != DeadKind.ROBOTS:
             # robots.txt would forbid the page again, so don't suggest a retry.
-            screen.line(f"  once more: {standing.words('retry', standing.name, '--url', fate.url)}")
+            screen.line(f"  retry it with: {standing.words('retry', standing.name, '--url', fate.url)}")
 
 
 def print_explanation(found: Sequence[UrlExplanation], standing: CrawlStatus) -> None:
@@ -368,7 +369,7 @@ def _describe_standstill(standing: CrawlStatus) -> list[str]:
     if standing.state == CrawlState.PAUSED:
         return [f"the crawl is paused; go on with: {standing.words('resume', standing.name)}"]
     if standing.state == CrawlState.STOPPING:
-        return [f"the crawl is stopping{standing.how}, and begins no page any more"]
+        return [f"the crawl is stopping{standing.how}, and starts no more pages"]
     return []
 
 
@@ -378,7 +379,7 @@ def _describe_worker(name: str, standing: CrawlStatus) -> str:
         return "that worker has not reported yet"
     if name in standing.living:
         return f"that worker is alive (process {report.pid})"
-    return f"that worker is gone (last heard of {format_age(age)}); the page goes back in line when the crawl goes on"
+    return f"that worker is gone (last heard of {format_age(age)}); the page is queued again when the crawl resumes"
 
 
 def _explanation_dict(fate: UrlExplanation, standing: CrawlStatus) -> dict[str, Any]:

@@ -1,10 +1,10 @@
 """When the handler of a fetched page may start: there is memory for its tree, and time in this round of the event loop.
 
-Memory. The tree of a page takes up to 20 times its bytes, for as long as its handler runs. So :class:`Room` lets pages
-of ``ROOM_BYTES`` together have one at a time; others wait for their turn, in order. A page that is larger than the room
-has it alone. Small pages, and those that are neither HTML nor XML nor JSON, never wait. A handler that awaits something
-for minutes must not stop the large pages of all other hosts, so a page waits at most ``PATIENCE_SECONDS``, and then
-goes on without room.
+Memory. The tree of a page takes up to 20 times its bytes, for as long as its handler runs. So :class:`MemoryBudget`
+lets only pages of ``ROOM_BYTES`` together have a tree at a time; others wait for their turn, in order. A page that is
+larger waits until no other has one. Small pages, and those that are neither HTML nor XML nor JSON, never wait. A
+handler that awaits something for minutes must not stop the large pages of all other hosts, so a page waits at most
+``PATIENCE_SECONDS`` and then continues without the budget.
 
 Time. A round of the event loop runs everything that was ready when it began. If dozens of pages have arrived, their
 handlers would all run in one round, some ten milliseconds. Meanwhile requests that are due wait to be sent, and
@@ -24,11 +24,11 @@ from typing import Final
 
 ROOM_BYTES: Final = 8 * 1024 * 1024
 PATIENCE_SECONDS: Final = 30.0
-_MOST: Final = 64
+_MAX_PER_ROUND: Final = 64
 
 
-class Room:
-    """Bytes that can be taken, and are given back."""
+class MemoryBudget:
+    """Bounds the bytes of the pages whose handlers run; others wait for their turn, in order."""
 
     def __init__(self, size: int = ROOM_BYTES, patience: float = PATIENCE_SECONDS) -> None:
         self._size = size
@@ -38,7 +38,7 @@ class Room:
 
     @contextlib.asynccontextmanager
     async def take(self, size: int) -> AsyncIterator[None]:
-        """Have room for ``size`` bytes within the block."""
+        """Hold ``size`` bytes during the block, or all if it is more."""
         taken = await self._enter(min(size, self._size))
         try:
             yield
@@ -47,7 +47,7 @@ class Room:
             self._admit()
 
     async def _enter(self, size: int) -> int:
-        """The bytes that were taken: ``size``, or 0 if there was no room in time."""
+        """Returns the bytes that were taken: ``size``, or 0 after ``patience`` seconds."""
         if not self._waiting and size <= self._left:
             self._left -= size
             return size
@@ -57,7 +57,7 @@ class Room:
             async with asyncio.timeout(self._patience):
                 await turn
         except BaseException as error:
-            if not turn.cancelled():  # it was given room at the same moment
+            if not turn.cancelled():  # the bytes were granted at the same moment
                 self._left += size
             self._admit()
             if not isinstance(error, TimeoutError):
@@ -77,14 +77,14 @@ class Room:
 
 
 class LoopBudget:
-    """Asked before work that takes a while."""
+    """Limits how many handlers begin in one round of the event loop to what fits into ``seconds``."""
 
     def __init__(self, seconds: float, now: Callable[[], float] = perf_counter) -> None:
         self._seconds = seconds
         self._now = now
         self._line: deque[asyncio.Future[None]] = deque()
-        self._fit = 1  # so many fit into a round
-        self._used = 0  # so many began in this one
+        self._fit = 1  # how many handlers fit into a round
+        self._used = 0  # how many have begun in this round
         self._began: float | None = None
 
     async def wait(self) -> None:
@@ -100,11 +100,11 @@ class LoopBudget:
         await place
 
     def _begin(self) -> None:
-        """A round, and see to its end."""
+        """Begin a round: start waiting handlers, and schedule the end of the round."""
         self._began, self._used = self._now(), 0
         while self._line and self._used < self._fit:
             place = self._line.popleft()
-            if not place.done():  # else its visit was cancelled
+            if not place.done():  # otherwise its page was cancelled
                 place.set_result(None)
                 self._used += 1
         self._loop.call_soon(self._end, self._began)
@@ -113,8 +113,8 @@ class LoopBudget:
         if self._now() - began > self._seconds:
             self._fit = max(1, self._fit // 2)
         elif self._used >= self._fit:
-            self._fit = min(self._fit + 1, _MOST)
+            self._fit = min(self._fit + 1, _MAX_PER_ROUND)
         if self._used or self._line:
             self._begin()
         else:
-            self._began = None  # nobody came: rest until somebody does
+            self._began = None  # no handler began: the next one starts a new round

@@ -38,7 +38,7 @@ def check_distinct(sinks: Sequence[Sink]) -> None:
     names = [sink.name for sink in sinks]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"the output {name} is given twice; leave one out")
+            raise UsageError(f"The output {name} is given twice. Remove one")
 
 
 class Exporter:

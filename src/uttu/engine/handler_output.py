@@ -271,10 +271,10 @@ def apply_directives(
         notes.append(f"noindex: its {len(items):,} items were dropped")
         items = []
     if settings.nofollow and directives.nofollow and requests:
-        notes.append("nofollow: its links were left alone")
+        notes.append("nofollow: its links were not followed")
         requests = []
     elif settings.nofollow and requests and (refused := _nofollow_urls(page)):
-        notes.append(f"nofollow: {len(refused):,} of its links were left alone")
+        notes.append(f"nofollow: {len(refused):,} of its links were not followed")
         requests = _drop_urls(requests, refused)
     return PermittedOutput(requests, items, "; ".join(notes))
 

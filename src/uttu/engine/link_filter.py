@@ -127,9 +127,9 @@ def validate_request(request: Request) -> Request:
     except ValueError as error:
         raise ValueError(f"a request that is {error}; page.follow(url=…) makes one of a link") from error
     if type(request.priority) is int and abs(request.priority) > _HIGHEST_PRIORITY:
-        raise ValueError(f"a request to {url} with priority {request.priority}, which is out of all bounds")
+        raise ValueError(f"a request to {url} with priority {request.priority}, which is out of range")
     if type(request.depth) is int and abs(request.depth) > _DEEPEST:
-        raise ValueError(f"a request to {url} with depth {request.depth}, which is out of all bounds")
+        raise ValueError(f"a request to {url} with depth {request.depth}, which is out of range")
     bare = Request.from_canonical(request.url, handler=request.handler, depth=request.depth)
     if bare == request and _is_plain(request):
         return request

@@ -26,15 +26,15 @@ import msgspec
 
 from uttu.clients.addresses import mask_logins
 from uttu.clock import Clock
-from uttu.engine.admission import LoopBudget, Room
+from uttu.engine.admission import LoopBudget, MemoryBudget
 from uttu.engine.aio import is_cancelled, uncancel
 from uttu.engine.events import Events
 from uttu.engine.handler_output import OutputBounds, apply_directives, collect, describe_error
 from uttu.engine.handler_steps import HandlerBlocked, HandlerRun, StepTracker
 from uttu.engine.link_filter import LinkFilter, count_links, fits_one_slice
-from uttu.engine.reprieve import ThrottledHosts
 from uttu.engine.robots import HoldLane, LeaseExpired, RobotsCache, RobotsUnavailable
 from uttu.engine.stats import LoginWatch, WorkerStats
+from uttu.engine.throttled_hosts import ThrottledHosts
 from uttu.errors import FetchError, NetworkError, SpiderError, StoreError, TooSlow, UnknownHost
 from uttu.fetch.base import Fetcher
 from uttu.fetch.resolver import GuardedResolver
@@ -108,7 +108,7 @@ class PageProcessor:
             max_item_size=settings.max_item_size,
             max_items_size_per_page=settings.max_items_size_per_page,
         )
-        self._room = Room()
+        self._room = MemoryBudget()
         # Looked up once: the line for each page must not cost anything while it is off.
         self._is_logged = _log.isEnabledFor(logging.DEBUG)
         self._spider_log = spider.log
@@ -297,11 +297,11 @@ class PageProcessor:
     def _redirected(self, visit: _PageState, response: Response, location: str, status: int) -> Outcome:
         request = visit.lease.request
         if len(request.via) >= (most := self._settings.max_redirects):
-            raise _PageFailed(GIVE_UP, DeadKind.REDIRECT, f"more than {most} redirects: endless?")
+            raise _PageFailed(GIVE_UP, DeadKind.REDIRECT, f"more than {most} redirects")
         set_cookies = response.headers.get_all("set-cookie")
         target = redirect.redirect_request(request, status, location, set_cookies, self._clock.time())
         if target is None:
-            raise _PageFailed(GIVE_UP, DeadKind.REDIRECT, f"redirects to {location!r}, which is no web address")
+            raise _PageFailed(GIVE_UP, DeadKind.REDIRECT, f"redirects to {location!r}, which is not a web address")
         if refused := self._link_filter.refuse(target, visit.lease.lane):
             return msgspec.structs.replace(visit.done(response), redirect=Redirect(target.url, refused))
         return msgspec.structs.replace(visit.done(response, children=(target,)), redirect=Redirect(target.url))
@@ -324,10 +324,10 @@ class PageProcessor:
         children: tuple[Request, ...] = ()
         items: list[bytes] = []
         if self._spider.error_handler is not None:
-            told = Failure(lease.request, failure.kind, reason, lease.attempt, visit.response)
+            given_up = Failure(lease.request, failure.kind, reason, lease.attempt, visit.response)
             try:
                 with self._run(visit) as run:
-                    requests, items = await collect(self._spider.error_handler(told), run, self._bounds)
+                    requests, items = await collect(self._spider.error_handler(given_up), run, self._bounds)
                     most = self._settings.max_links_per_page
                     children, _ = await self._link_filter.admit_in_slices(requests, lease.lane, most, run.yield_to_loop)
             except BaseException as error:

@@ -32,7 +32,7 @@ import msgspec
 
 from uttu.clients.addresses import mask_logins
 from uttu.clock import Clock
-from uttu.engine import reprieve
+from uttu.engine import throttled_hosts
 from uttu.engine.link_filter import LinkFilter
 from uttu.errors import FetchError
 from uttu.fetch.base import Fetcher
@@ -84,7 +84,7 @@ class _Outage(msgspec.Struct, frozen=True):
     reason: str
     over: bool
     word: str = ""
-    """The retry token when the site was given up; see :mod:`uttu.engine.reprieve`."""
+    """The retry token when the site was given up; see :mod:`uttu.engine.throttled_hosts`."""
 
 
 class _FetchFailed(Exception):
@@ -216,7 +216,7 @@ class RobotsCache:
             stored = await self._memo.recall(f"robots away {way}")
             away = _decode_outage(stored) if stored is not None else None
         if away is not None and away.over:
-            if away.word == await reprieve.current(self._memo):
+            if away.word == await throttled_hosts.read_retry_token(self._memo):
                 raise RobotsUnavailable(away.reason, away.kind, GIVE_UP, None)
             self._away.pop(way, None)
             return 0
@@ -227,15 +227,15 @@ class RobotsCache:
         touched, reason, what, retry_after = self._clock.monotonic(), str(failure), failure.failure, None
         if isinstance(what, Response):
             retry_after = parse_retry_after(what.headers.get("retry-after"), datetime.now(UTC))
-        told = what if isinstance(what, FetchError) else what.status
-        verdict = decide_robots(tries, told, retry_after, random.random(), self._max_retry_after)
+        cause = what if isinstance(what, FetchError) else what.status
+        verdict = decide_robots(tries, cause, retry_after, random.random(), self._max_retry_after)
         if verdict.too_long:
             reason += f" and asks to wait {format_seconds(verdict.too_long)}, more than max_retry_after"
             reason += f"={self._max_retry_after:g}"
         if not verdict.retry:
             reason += f" ({tries} tries)" if tries > 1 else ""
         kind = what.kind if isinstance(what, FetchError) else DeadKind.HTTP
-        word = "" if verdict.retry else await reprieve.current(self._memo)
+        word = "" if verdict.retry else await throttled_hosts.read_retry_token(self._memo)
         away = _Outage(tries, kind, reason, over=not verdict.retry, word=word)
         # Keep the count longer than the lane is held, until the next page has made its attempt or none is left.
         away_seconds = min(max(verdict.too_long, robots.AWAY_SECONDS), robots.ROBOTS_SECONDS)

@@ -124,11 +124,11 @@ def parse_request(entry: bytes, handlers: Collection[str] | None) -> Request:
     except UnicodeDecodeError as error:
         raise ValueError(f"{_excerpt(entry)} is not UTF-8 text: {error}") from error
     if not text:
-        raise ValueError("an empty line is no request")
+        raise ValueError("an empty line is not a request")
     try:
         pushed = msgspec.json.decode(text, type=_PushedRequest) if text.startswith("{") else _PushedRequest(text)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise ValueError(f"{_excerpt(entry)} is no request: {error}") from error
+        raise ValueError(f"{_excerpt(entry)} is not a request: {error}") from error
     if pushed.handler and handlers is not None and pushed.handler not in handlers:
         raise ValueError(f"{_excerpt(entry)} is for a handler that the spider does not have: {pushed.handler!r}")
     fields = msgspec.structs.asdict(pushed)
@@ -152,9 +152,9 @@ _LAST_SECONDS: Final = 5.0
 class TopicSeeds:
     """Reads start URLs from one topic. Several processes may do so at once; they share the messages.
 
-    ``idle``: it ends when the crawl had nothing to do and nothing came for so many seconds; 0: never. While the broker
-    is away, or ``seeding`` is set, as start URLs come from elsewhere, it does not count as idle. ``proxy`` and
-    ``private``: see :class:`PushedSeeds`.
+    :param idle: Seconds without work and without messages after which reading ends; 0 for never. The time while the
+        broker is away, or while ``seeding`` is set because start URLs come from elsewhere, does not count.
+    :param proxy: See :class:`PushedSeeds`; ``private`` as well.
     """
 
     def __init__(
@@ -281,7 +281,7 @@ def _encode_entry(value: Any) -> bytes:
         return value.encode()
     if isinstance(value, dict):
         return msgspec.json.encode(value)
-    raise ValueError(f"{value!r:.200} is no request: write URLs, or objects with a url")
+    raise ValueError(f"{value!r:.200} is not a request: write URLs, or objects with a url")
 
 
 # A start function that yields without waiting gives way to the others after this time.
@@ -316,7 +316,7 @@ async def start_requests(spider: Spider, max_block: float) -> AsyncIterator[Requ
                 return
             except HandlerBlocked as blocked:
                 if blocked.stopping:
-                    # Whoever reads this is about to be cancelled. To end here would say that there are no more.
+                    # The reader is about to be cancelled. Returning would mean that there are no more start URLs.
                     await asyncio.get_running_loop().create_future()
                 raise StartError(
                     f"@spider.start of {spider.file or f'spider {spider.name!r}'} {blocked} (max_block={max_block:g}). "

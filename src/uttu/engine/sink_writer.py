@@ -214,9 +214,9 @@ class SinkWriter:
     def _removed(self, count: int, why: str = "") -> SinkError:
         why = f" ({why})" if why else ""
         return SinkError(
-            f"the output {self.name} can't be made from the first item on{why}: {count:,} items have been removed from "
-            "the crawl's store, as its outputs had them. They are in those outputs; to keep all items in the store, "
-            "start a crawl with the setting keep_items=0"
+            f"The output {self.name} can't be written from the first item on{why}: {count:,} items have been removed "
+            "from the crawl's store, as its outputs had them. They are in those outputs. To keep all items in the "
+            "store, start a crawl with the setting keep_items=0"
         )
 
     async def _move(self) -> bool:
@@ -226,7 +226,7 @@ class SinkWriter:
         try:
             batch = await self._outbox.items(self._position, self._limit)
         except ItemsTrimmed as error:
-            raise self._removed((await self._outbox.trimmed()).count, "it was left behind") from error
+            raise self._removed((await self._outbox.trimmed()).count, "it is behind the other outputs") from error
         if not batch:
             return False
         if self._claim is not None and await self._outbox.cursor(self.name) != self._cursor:
@@ -269,7 +269,7 @@ class SinkWriter:
             try:
                 await self._call(lambda: self._sink.open(b""))
             except Restart as again:
-                raise SinkError(f"the output {self.name} can't be started anew: {again}") from again
+                raise SinkError(f"The output {self.name} can't be started again: {again}") from again
         # Without a saved state the sink was opened empty, so it starts at position 0 whatever the cursor says.
         self._position = cursor.position if cursor.state else 0
         if self._position == 0:
@@ -293,7 +293,9 @@ class SinkWriter:
             self._furthest, self._idle_restarts = self._position, 0
         self._idle_restarts += 1
         if self._idle_restarts > _MAX_IDLE_RESTARTS:
-            raise SinkError(f"the output {self.name} has to start anew again and again: {restart}") from restart
+            raise SinkError(
+                f"The output {self.name} had to start again too often without progress: {restart}"
+            ) from restart
 
     async def _call(self, work: Callable[[], T]) -> T:
         try:
@@ -301,7 +303,7 @@ class SinkWriter:
         except (Restart, SinkError):
             raise
         except Exception as error:
-            raise SinkError(f"the output {self.name} failed: {type(error).__name__}: {error}") from error
+            raise SinkError(f"The output {self.name} failed: {type(error).__name__}: {error}") from error
 
 
 class DetachedOutbox:

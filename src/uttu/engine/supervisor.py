@@ -70,7 +70,7 @@ class Supervisor:
     """Runs one crawl to its end, or until it is handed on to another supervisor (:meth:`hand_on`).
 
     :param start: The start requests, in batches that are put as they come.
-    :param crew: The worker group.
+    :param group: The worker group.
     :param feed: The queue of pushed start URLs, if the store has one; the crawl is not finished while it holds entries.
     :param stay: Wait for more start URLs instead of finishing when no work is left.
     :param spent: Seconds of the limit ``max_seconds`` that earlier supervisors of this crawl used.
@@ -81,7 +81,7 @@ class Supervisor:
         self,
         *,
         start: AsyncIterator[Sequence[Request]],
-        crew: WorkerGroup,
+        group: WorkerGroup,
         frontier: Frontier,
         ledger: Ledger,
         drain: Exporter,
@@ -95,7 +95,7 @@ class Supervisor:
         grace: float = GRACE_SECONDS,
     ) -> None:
         self._start = start
-        self._crew = crew
+        self._group = group
         self._frontier = frontier
         self._ledger = ledger
         self._drain = drain
@@ -129,7 +129,7 @@ class Supervisor:
 
     async def bury(self, pages: Sequence[CrashedPage]) -> None:
         """Settle pages that crashed the previous process of this crawl as dead. Call it before :meth:`run`."""
-        await self._crew.bury(pages)
+        await self._group.bury(pages)
 
     async def run(self, *, going_on: bool = False) -> Ending:
         """Run the crawl; returns how it ended.
@@ -149,41 +149,41 @@ class Supervisor:
         self._tell(asked or CrawlState.RUNNING)
         helpers = (self._seed(), self._watch(), self._take_in(), self._drain.run(self._output_over))
         tasks = [asyncio.create_task(each) for each in helpers]
-        crew = asyncio.create_task(self._crew.run())
+        group = asyncio.create_task(self._group.run())
         try:
-            await self._until_over(crew, tasks)
+            await self._until_over(group, tasks)
         except BaseException as error:
-            await self._cancel_tasks(crew, tasks)
+            await self._cancel_tasks(group, tasks)
             with contextlib.suppress(UttuError):
                 await self._drain.finish(False)
             with contextlib.suppress(UttuError):
                 await self._note_failure(error)
             raise
-        await self._cancel_tasks(crew, tasks)
+        await self._cancel_tasks(group, tasks)
         return await self._end()
 
-    async def _cancel_tasks(self, crew: asyncio.Task[None], tasks: list[asyncio.Task[None]]) -> None:
+    async def _cancel_tasks(self, group: asyncio.Task[None], tasks: list[asyncio.Task[None]]) -> None:
         """Cancel all tasks but the exporter, which ends by itself when ``_output_over`` is set."""
         self._output_over.set()
         if self._patience is not None:
             self._patience.cancel()
-        for task in (crew, *tasks[:-1]):
+        for task in (group, *tasks[:-1]):
             task.cancel()
-        await asyncio.gather(crew, *tasks, return_exceptions=True)
+        await asyncio.gather(group, *tasks, return_exceptions=True)
 
-    async def _until_over(self, crew: asyncio.Task[None], tasks: list[asyncio.Task[None]]) -> None:
+    async def _until_over(self, group: asyncio.Task[None], tasks: list[asyncio.Task[None]]) -> None:
         """Wait until the worker group is done. If another task fails, drain the group and raise that error."""
-        watched = {crew, *tasks}
-        while not crew.done():
+        watched = {group, *tasks}
+        while not group.done():
             done, watched = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-            for task in done - {crew}:
+            for task in done - {group}:
                 if (error := task.exception()) is not None:
                     self._failure = Reason(describe_failure(error))
                     self.drain(self._failure)
                     self.hurry()
-                    await asyncio.wait([crew])
+                    await asyncio.wait([group])
                     task.result()
-        crew.result()
+        group.result()
 
     async def _note_failure(self, error: BaseException) -> None:
         """Note the state STOPPED, if workers were asked to stop because of the failure.
@@ -200,13 +200,13 @@ class Supervisor:
         """Let the worker group finish the pages in flight."""
         self._stop_reason = self._stop_reason or reason
         self._accept_seeds(False)
-        self._crew.drain()
+        self._group.drain()
 
     def hand_on(self) -> None:
         """Let the worker group finish the pages in flight, and leave the state RUNNING for the next supervisor."""
         self._handing_on = True
         self._accept_seeds(False)
-        self._crew.drain()
+        self._group.drain()
         self.hurry()
 
     def hurry(self, seconds: float | None = None) -> None:
@@ -217,7 +217,7 @@ class Supervisor:
         if self._patience is None:
             loop = asyncio.get_running_loop()
             if seconds is None:
-                self._patience = loop.call_later(self._grace, self._crew.stop)
+                self._patience = loop.call_later(self._grace, self._group.stop)
             else:
                 self._patience = loop.call_later(min(seconds, self._grace), self.stop, self._stop_reason)
 
@@ -226,12 +226,12 @@ class Supervisor:
         self._stop_reason = self._stop_reason or reason
         self._stopped = True
         self._accept_seeds(False)
-        self._crew.stop()
+        self._group.stop()
 
     def check_now(self) -> None:
         """Read the crawl's state at once, also in the worker group."""
         self._called.set()
-        self._crew.check_now()
+        self._group.check_now()
 
     async def _take_in(self) -> None:
         """Read start URLs from the topic until it is idle; then note that no more will come."""
@@ -261,7 +261,7 @@ class Supervisor:
                 raise SpiderError(f"the spider starts with {error}") from error
             await self._not_paused.wait()
             await self._frontier.put(requests)
-            self._crew.check_now()
+            self._group.check_now()
 
     async def _watch(self) -> None:
         began = self._clock.monotonic()

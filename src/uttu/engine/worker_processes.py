@@ -281,7 +281,7 @@ class WorkerProcesses:
                 if not box.harmed and ((said is not None and said > 0) or ended_quietly):
                     by_spider = "something in the spider ended it"
                     why = f"its message is above, unless {by_spider}" if code in _EXPLAINED_EXITS else by_spider
-                    raise UttuError(f"a worker process failed with exit code {code}; {why}")
+                    raise UttuError(f"A worker process failed with exit code {code}; {why}")
                 if asyncio.get_running_loop().time() - began >= _SHORT_LIFE_SECONDS:
                     deaths = taken_down = 0
                 if page is not None and await self._judge(page, code, stuck):
@@ -295,7 +295,7 @@ class WorkerProcesses:
             box.close()
         if not self._draining:
             times = deaths + taken_down
-            raise UttuError(f"a worker process died {times} times in a row; the last time it {describe_exit(code)}")
+            raise UttuError(f"A worker process died {times} times in a row; the last time it {describe_exit(code)}")
 
     async def _judge(self, page: HandledPage, code: int, stuck: float) -> bool:
         """Settle the page in whose handler a process died, if it is to blame; returns whether it is."""

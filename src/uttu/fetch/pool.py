@@ -86,7 +86,7 @@ class ConnectionPool:
         self._closed = False
 
     def find_open(self, key: str) -> Connection | None:
-        """An open connection with room for a request, the most recently used first. None if there is none."""
+        """An open connection with room for a request, the most recently used first. None without one."""
         if self._shared and (shared := self._shared.get(key)) is not None:
             for http2_connection in tuple(shared):
                 if http2_connection in self._idle_order:

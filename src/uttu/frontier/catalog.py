@@ -29,8 +29,11 @@ class CrawlStore(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CrawlCatalog(Protocol):
-    """All methods may raise ``StoreError``; those that would make or open something, ``ConfigError`` for what is no
-    crawl's name (:func:`uttu.model.crawl.is_crawl_name`)."""
+    """All crawls in one place.
+
+    All methods may raise ``StoreError``. Methods that create or open a crawl raise ``ConfigError`` if its name is
+    invalid (:func:`uttu.model.crawl.is_crawl_name`).
+    """
 
     @property
     def address(self) -> str:

@@ -162,7 +162,7 @@ def resolve_crawl_name(crawl: str | dict[str, Any]) -> str:
     """
     name = crawl.get("crawl") if isinstance(crawl, dict) else crawl
     if not isinstance(name, str) or not name:
-        raise ConfigError(f"give a crawl's name, or the summary that uttu.crawl returns: {crawl!r:.80} is neither")
+        raise ConfigError(f"Give a crawl's name, or the summary that uttu.crawl returns: {crawl!r:.80} is neither")
     return name
 
 

@@ -103,9 +103,9 @@ def run_processes(plan: ProcessPlan, lines: ProcessOutput, folder: Path = Path()
     app = ["-A", plan.app] if plan.app else []
     # -P: modules in the current folder must not hide Python's own, or ours.
     uttu = [sys.executable, "-P", "-m", "uttu", "jobs", *app]
-    crew = ProcessGroup({name: [*uttu, *words] for name, words in plan.commands().items()}, server, lines)
+    group = ProcessGroup({name: [*uttu, *words] for name, words in plan.commands().items()}, server, lines)
     try:
-        return asyncio.run(crew.run())
+        return asyncio.run(group.run())
     finally:
         if leads >= 0:
             os.close(leads)
@@ -237,7 +237,7 @@ class ProcessGroup:
         if not self._ending.is_set():
             self._ending.set()
             if self._running:
-                self._lines.say("ending: waiting for the jobs that are being done; once more to stop at once")
+                self._lines.say("ending: waiting for the jobs that are being done; press Ctrl-C again to stop at once")
             self._signal(signal.SIGTERM)
 
     def _stop(self) -> None:

@@ -140,7 +140,7 @@ def decode_facts(stored: Mapping[str, str]) -> CrawlFacts:
                 if name.startswith(prefix):
                     found.setdefault(fact, {})[name.removeprefix(prefix)] = _CODECS[fact].decode(text)
         except ValueError as error:  # msgspec's errors are ValueErrors, too
-            raise StoreError(f"the crawl's {name} can't be read ({error}): is it from a newer Uttu?") from error
+            raise StoreError(f"Cannot read the crawl's {name} ({error}). Was it written by a newer Uttu?") from error
     return CrawlFacts(**found)
 
 

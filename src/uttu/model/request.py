@@ -172,7 +172,7 @@ def to_base(value: Any) -> Any:
 
     msgspec encodes only the bases. The strings that lxml returns are of a subclass.
 
-    :raises TypeError: it is none of these.
+    :raises TypeError: it is of another type.
     """
     match value:
         case str():

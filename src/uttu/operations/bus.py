@@ -61,13 +61,13 @@ async def connect_configured_bus(url: str) -> AsyncIterator[Bus]:
 
 
 def resolve_bus_url(url: str) -> str:
-    """What was given, or what is set.
+    """The given URL, or that of the settings.
 
-    :raises UsageError: neither is.
+    :raises UsageError: there is neither.
     """
     found = url or settings.load_bus()
     if not found:
-        raise UsageError("say which bus: --bus URL, or the setting bus in uttu.toml or UTTU_BUS")
+        raise UsageError("Give a bus: --bus URL, the setting bus in uttu.toml, or UTTU_BUS")
     return found
 
 
@@ -91,7 +91,7 @@ async def publish_messages(
     whole: bool,
     max_lag: int | None,
 ) -> PublishResult:
-    """Send all of them, up to the first that is no message, which is reported.
+    """Send all messages, up to the first invalid entry, which is reported.
 
     Payloads from the command line are checked before anything is sent.
 
@@ -178,12 +178,13 @@ _LONGEST_LOOK_SECONDS = 1.0
 async def wait_for_capacity(
     bus: Bus, topics: Collection[str], max_lag: int, waiting: Callable[[Group], None] = lambda group: None
 ) -> None:
-    """Return once no group that takes one of the topics lags by more than ``max_lag`` messages.
+    """Wait until no group with one of the topics lags by more than ``max_lag`` messages.
 
-    ``waiting`` is called with the group that is furthest behind, at each look. A group whose topics the
-    broker does not know counts. What others publish between this look and what is done after it is not seen.
+    A group whose topics the broker does not report counts as having them. Messages that others publish after the
+    last check are not counted.
 
-    :raises BusError: the groups can't be looked at.
+    :param waiting: Called at each check with the group that is furthest behind.
+    :raises BusError: the groups can't be read.
     """
     pause = _FIRST_LOOK_SECONDS
     while True:
@@ -242,7 +243,7 @@ async def purge_group(url: str, group: str, *, dead: bool = False, forget: bool 
 
 
 def dead_reason(message: Delivery) -> str | None:
-    """Why a message became a dead letter; None if it is none."""
+    """Why a message became a dead letter; None if it is not one."""
     return message.headers.get(REASON_HEADER)
 
 
@@ -260,7 +261,7 @@ def build_options(
 
     :param where: Only messages with all of these headers; with ``match_any``, with one of them.
     :param count: How many messages are read. They are taken one by one, so that no other one is acknowledged.
-    :param from_start: A new group starts at the earliest message that is kept.
+    :param from_start: Start a new group at the earliest stored message.
     :raises ValueError: a topic or the group is not a valid name, or a number is less than 1.
     """
     return SubscribeOptions(
@@ -279,7 +280,7 @@ class MessageReader:
     :param receive: Called with each batch. If it raises ``OSError``, the batch is not acknowledged, the reading ends,
         and :meth:`run` raises the error.
     :param count: End after this many messages; 0 only creates the group, None for no limit.
-    :param report: Told when the connection is lost and when it is back.
+    :param report: Called when the connection is lost and when it is back.
     :param begin: Called once the subscription is active.
     """
 

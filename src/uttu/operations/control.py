@@ -16,7 +16,7 @@ import msgspec
 
 from uttu import settings
 from uttu.clients.addresses import mask_password
-from uttu.engine import reprieve
+from uttu.engine import throttled_hosts
 from uttu.errors import BusError, ConfigError, UttuError
 from uttu.model.crawl import NO_REASON, CrawlState, Reason, ReasonKind
 from uttu.model.url import canonical, host_of
@@ -84,7 +84,7 @@ async def announce_change(change: StateChange, report: Report) -> None:
             await announce_control(bus, change.status.name, change.action)
     except (BusError, ConfigError, TimeoutError) as error:
         why = str(error) or f"{mask_password(url)} does not answer"
-        report(f"{why}. So the workers hear of it within a second or two, not at once")
+        report(f"{why}. Workers notice the change within two seconds instead of at once")
 
 
 def check_not_moved(standing: CrawlStatus) -> None:
@@ -93,20 +93,20 @@ def check_not_moved(standing: CrawlStatus) -> None:
     :raises UttuError: the crawl was moved to another frontier, or its copy is not complete.
     """
     if standing.reason.kind is ReasonKind.MOVED:
-        raise UttuError(f"crawl {standing.name!r} was {standing.reason}: give that as --frontier")
+        raise UttuError(f"Crawl {standing.name!r} was {standing.reason}. Give that frontier with --frontier")
     if standing.reason.kind is ReasonKind.MOVING:
-        raise UttuError(f"crawl {standing.name!r} is {standing.reason}; if that was cut short, move it again")
+        raise UttuError(f"Crawl {standing.name!r} is {standing.reason}. If the move was interrupted, run it again")
 
 
 def pause(standing: CrawlStatus) -> ControlDecision:
     name = standing.name
     if standing.state == CrawlState.PAUSED:
-        return ControlDecision(f"{name} is paused already; go on with: {standing.words('resume', name)}")
+        return ControlDecision(f"{name} is already paused. Resume it with: {standing.words('resume', name)}")
     if standing.state != CrawlState.RUNNING:
-        raise UttuError(f"crawl {name!r} does not run, so it can't be paused: it is {_describe_state(standing)}")
-    said = f"{name} is paused: its workers finish what is in flight and wait, with {_describe_work(standing)}"
+        raise UttuError(f"Crawl {name!r} is not running, so it can't be paused: it is {_describe_state(standing)}")
+    said = f"{name} is paused: its workers finish the pages in flight, then wait with {_describe_work(standing)}"
     return ControlDecision(
-        f"{said}. Go on with: {standing.words('resume', name)}", CrawlState.PAUSED, Reason("paused by the operator")
+        f"{said}. Resume it with: {standing.words('resume', name)}", CrawlState.PAUSED, Reason("paused by the operator")
     )
 
 
@@ -116,26 +116,26 @@ def resume(standing: CrawlStatus) -> ControlDecision:
         return ControlDecision(f"{name} is running already")
     if standing.state != CrawlState.PAUSED:
         command = standing.command() + (" --resume" if standing.state == CrawlState.LIMITED else "")
-        then = "starts anew with" if standing.state == CrawlState.FINISHED else "goes on with"
-        raise UttuError(f"crawl {name!r} is not paused: it is {_describe_state(standing)}. It {then}: {command}")
-    said = f"{name} goes on, with {_describe_work(standing)}"
+        then = "Start a new crawl with" if standing.state == CrawlState.FINISHED else "Resume it with"
+        raise UttuError(f"Crawl {name!r} is not paused: it is {_describe_state(standing)}. {then}: {command}")
+    said = f"{name} is resumed, with {_describe_work(standing)}"
     if not standing.alive:
-        said = f"{name} is paused no more, but nobody works on it. Go on with: {standing.command()}"
+        said = f"{name} is no longer paused, but has no workers. Resume it with: {standing.command()}"
     return ControlDecision(said, CrawlState.RUNNING)
 
 
 def stop(standing: CrawlStatus) -> ControlDecision:
     name = standing.name
-    then = f"Go on with: {standing.command()}"
+    then = f"Resume it with: {standing.command()}"
     if standing.state == CrawlState.STOPPING:
         return ControlDecision(f"{name} is stopping already{standing.how}")
     if standing.alive and standing.state in (CrawlState.RUNNING, CrawlState.PAUSED):
-        said = f"{name} stops: its workers finish what is in flight, {_describe_work(standing)} stay"
+        said = f"{name} stops: its workers finish the pages in flight; {_describe_work(standing)} stay in the queue"
         return ControlDecision(f"{said}. {then}", CrawlState.STOPPING, BY_OPERATOR)
     if standing.state in (BrokenState.CUT_SHORT, CrawlState.PAUSED):
         # Written although nobody works on it: a worker that could not reach the store may come back.
-        return ControlDecision(f"{name} is stopped; nobody worked on it. {then}", CrawlState.STOPPED, BY_OPERATOR)
-    raise UttuError(f"crawl {name!r} does not run, so it can't be stopped: it is {_describe_state(standing)}")
+        return ControlDecision(f"{name} is stopped; it had no workers. {then}", CrawlState.STOPPED, BY_OPERATOR)
+    raise UttuError(f"Crawl {name!r} is not running, so it can't be stopped: it is {_describe_state(standing)}")
 
 
 def _describe_state(standing: CrawlStatus) -> str:
@@ -164,7 +164,7 @@ async def set_rate(crawl: str, frontier: str, lane: str, delay: float | None, re
         standing = await found.status()
         check_not_moved(standing)
         if standing.state == CrawlState.FINISHED:
-            raise UttuError(f"crawl {found.name!r} has finished; a new one starts with: {standing.command()}")
+            raise UttuError(f"Crawl {found.name!r} has finished. Start a new one with: {standing.command()}")
         await found.store.inspector.pin(lane, delay)
     return RateChange(standing, lane, delay)
 
@@ -190,10 +190,10 @@ class RetryResult(msgspec.Struct, frozen=True):
 
 
 async def retry_dead(crawl: str, frontier: str, report: Report, *, kind: str = "", url: str = "") -> RetryResult:
-    """Put dead letters back in line, as if they had never been tried: those of one kind, of one URL, or all.
+    """Queue dead letters again, as if they had never been tried: those of one kind, of one URL, or all.
 
-    Hosts that were given up are asked again. A crawl that has ended becomes one that was stopped, so that the command
-    that started it goes on with these pages.
+    Hosts that were given up are tried again. A crawl that has ended is noted as stopped, so that the command that
+    started it resumes it with these pages.
 
     :param url: A canonical URL.
     :raises UttuError: the crawl was moved.
@@ -203,9 +203,9 @@ async def retry_dead(crawl: str, frontier: str, report: Report, *, kind: str = "
         check_not_moved(standing)
         # A crawl that is not running must not be started while this changes its state.
         async with contextlib.nullcontext() if standing.alive else found.catalog.supervise(found.name):
-            await reprieve.grant(found.store.memo)
+            await throttled_hosts.write_retry_token(found.store.memo)
             revived = await found.store.inspector.revive(kind, url)
             if revived and not standing.alive:
                 # A finished crawl would start anew; a stopped one is resumed.
-                await found.store.ledger.note(state=CrawlState.STOPPED, reason=Reason("dead letters are back in line"))
+                await found.store.ledger.note(state=CrawlState.STOPPED, reason=Reason("dead letters are queued again"))
             return RetryResult(standing, revived, await found.store.inspector.dead_kinds())

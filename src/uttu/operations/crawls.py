@@ -187,14 +187,12 @@ async def read_running_status(catalog: CrawlCatalog, name: str, file: str) -> Cr
     """
     command = format_command(catalog, "crawl", file)
     if name not in await catalog.names():
-        raise StoreError(
-            f"there is no crawl {name!r} {describe_frontier(catalog)} to take part in; start it with: {command}"
-        )
+        raise StoreError(f"There is no crawl {name!r} {describe_frontier(catalog)} to join. Start it with: {command}")
     async with open_store(catalog, name) as store:
         standing = await read_status(catalog, name, store)
     state = standing.facts.state
     if state not in (CrawlState.RUNNING, CrawlState.PAUSED):
-        raise UttuError(f"crawl {name!r} is not running ({state or 'never started'}); start it with: {command}")
+        raise UttuError(f"Crawl {name!r} is not running ({state or 'never started'}). Start it with: {command}")
     return standing
 
 
@@ -226,7 +224,7 @@ def _pick(catalog: CrawlCatalog, found: list[CrawlStatus], name: str, folder: Pa
     if not found:
         none = "none was started in this folder" if where == "here" else "none was started there"
         raise StoreError(
-            f"there is no crawl {where}: {none}. Start one with: "
+            f"There is no crawl {where}: {none}. Start one with: "
             f"{_join_words(('crawl', 'FILE'), frontier_option(catalog, folder))}"
         )
     if not name:
@@ -237,7 +235,7 @@ def _pick(catalog: CrawlCatalog, found: list[CrawlStatus], name: str, folder: Pa
             return each.name, f"of {each.name}"
     names = [each.name for each in found]
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or names[:5]
-    raise StoreError(f"there is no crawl {name!r} {where}; there is: {', '.join(near)} (uttu status lists all)")
+    raise StoreError(f"There is no crawl {name!r} {where}, but there is: {', '.join(near)} (uttu status lists all)")
 
 
 def _is_crawl_of(catalog: CrawlCatalog, standing: CrawlStatus, file: Path) -> bool:

@@ -134,9 +134,9 @@ def _read_settings(facts: CrawlFacts) -> tuple[Settings, list[str]]:
     except UttuError as error:
         first = str(error).splitlines()[0].rstrip(":")
         try:
-            return load_settings({}, facts.flags), [f"the spider's own settings are not known now: {first}"]
+            return load_settings({}, facts.flags), [f"the spider's settings can't be read: {first}"]
         except UttuError:
-            return Settings(), [f"the crawl's settings are not known now: {first}"]
+            return Settings(), [f"the crawl's settings can't be read: {first}"]
 
 
 def _spellings(url: str) -> list[str]:

@@ -39,7 +39,7 @@ def parse_web_url(text: str) -> str:
         # Servers in a private network rarely have a certificate.
         return canonical("http://" + text) if is_private_host(hostname_of(url)) else url
     except ValueError:
-        raise ValueError(f"{text!r} is no URL of the web; write it out, like https://example.org/") from None
+        raise ValueError(f"{text!r} is not a web URL. Write it in full, like https://example.org/") from None
 
 
 def parse_target(words: Sequence[str]) -> Request:
@@ -52,12 +52,12 @@ def parse_target(words: Sequence[str]) -> Request:
     command = words[0] if len(words) == 1 else shlex.join(words)
     if not re.match(r"curl(\s|$)", command.lstrip()):
         if len(words) != 1:
-            raise ValueError(f"give one URL, or a curl command: {' '.join(words)!r:.80} is neither")
+            raise ValueError(f"Give one URL, or a curl command: {' '.join(words)!r:.80} is neither")
         return Request(url=parse_web_url(command))
     try:
         return parse_curl(command)
     except (UttuError, ValueError) as error:
-        raise ValueError(f"this curl command can't be read: {error}") from error
+        raise ValueError(f"Cannot parse the curl command: {error}") from error
 
 
 class FetchedPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +148,7 @@ async def fetch_with_redirects(
         set_cookies = response.headers.get_all("set-cookie")
         target = redirect.redirect_request(request, status, location, set_cookies, time.time())
         if target is None:
-            hop(response, f"{location!r}, which is no web address")
+            hop(response, f"{location!r}, which is not a web address")
             return response
         if refused := scope.refuse(target.url, 0):
             hop(response, f"{target.url}, which a crawl from here would not follow: {refused}")

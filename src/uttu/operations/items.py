@@ -95,4 +95,4 @@ async def _follow_items(
 
 
 def _report_waiting(report: Report, target: str, other: str) -> None:
-    report(f"{target} is written by {other}; waiting to take over")
+    report(f"{target} is being written by {other}; waiting to take over")

@@ -94,7 +94,7 @@ def check_task(app: Celery, name: str) -> None:
     known = sorted(task for task in app.tasks if not task.startswith("celery."))
     close = difflib.get_close_matches(name, known, n=1)
     what = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(known) or 'none'}."
-    raise ConfigError(f"there is no task {name!r}; {what} If only workers know it, add --remote")
+    raise ConfigError(f"There is no task {name!r}; {what} If only workers have it, add --remote")
 
 
 def send_task(app: Celery, name: str, options: dict[str, Any], *, remote: bool = False) -> str:
@@ -139,8 +139,8 @@ def check_results(app: Celery) -> None:
     """:raises ConfigError: only the process that sent a task gets its result."""
     if str(app.conf.result_backend).startswith("rpc"):
         raise ConfigError(
-            "results by rpc:// go to the process that has sent the task, and to no other: to look at them from "
-            "elsewhere, set jobs.backend to redis://… or db+sqlite:///…"
+            "Results with rpc:// only reach the process that sent the task. To read them from another process, "
+            "set jobs.backend to redis://… or db+sqlite:///…"
         )
 
 
@@ -205,5 +205,5 @@ def revoke_tasks(app: Celery, task_ids: Sequence[str], *, terminate: bool, signa
     with map_driver_errors(app):
         replies = app.control.revoke(list(task_ids), terminate=terminate, signal=signal, reply=True, timeout=timeout)
     if not replies:
-        raise UttuError("no worker answered in time, and so none knows of it: start one with: uttu jobs worker")
+        raise UttuError("No worker answered in time, so none has revoked it. Start one with: uttu jobs worker")
     return len(replies)

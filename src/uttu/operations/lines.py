@@ -78,7 +78,7 @@ async def _read_chunk(source: int) -> bytes:
     try:
         return os.read(source, _CHUNK)
     except OSError as error:
-        raise UttuError(f"what was given can't be read: {error.strerror}") from error
+        raise UttuError(f"Cannot read standard input: {error.strerror}") from error
 
 
 _EXCERPT_LENGTH: Final = 120

@@ -60,9 +60,9 @@ async def move_crawl(
         standing = await _wait_until_idle(here, name)
         other = await _read_reason(there, name)
         if standing.reason.kind is ReasonKind.MOVED and (other is None or other.kind is not ReasonKind.MOVING):
-            raise UttuError(f"crawl {name!r} was {standing.reason} already")
+            raise UttuError(f"Crawl {name!r} was already {standing.reason}")
         if other is not None and not replace and other.kind not in (ReasonKind.MOVED, ReasonKind.MOVING):
-            raise UttuError(f"there is a crawl {name!r} {describe_frontier(there)} already; --replace forgets it")
+            raise UttuError(f"There is already a crawl {name!r} {describe_frontier(there)}. Replace it with --replace")
         if other is not None:
             await _wait_until_idle(there, name)
         async with here.supervise(name), there.supervise(name):
@@ -85,7 +85,7 @@ async def _resolve_crawl(catalog: CrawlCatalog, crawl: str) -> str:
     staying = [each.name for each in found if each.reason.kind is not ReasonKind.MOVED]
     if len(staying) > 1:
         raise UttuError(
-            f"there are several crawls {describe_frontier(catalog)}: say which with --crawl: {', '.join(staying)}"
+            f"There are several crawls {describe_frontier(catalog)}. Choose one with --crawl: {', '.join(staying)}"
         )
     return staying[0] if staying else (await find_crawl(catalog))[0]
 
@@ -103,7 +103,7 @@ async def _wait_until_idle(catalog: CrawlCatalog, name: str) -> CrawlStatus:
         if standing.supervised or standing.state == CrawlState.RUNNING:
             break
         await asyncio.sleep(_POLL_SECONDS)
-    raise UttuError(f"workers are at crawl {name!r}; stop it first: {standing.words('stop', name)}")
+    raise UttuError(f"Crawl {name!r} has workers. Stop it first: {standing.words('stop', name)}")
 
 
 async def _read_reason(catalog: CrawlCatalog, name: str) -> Reason | None:
@@ -130,8 +130,8 @@ async def _move(here: CrawlCatalog, there: CrawlCatalog, standing: CrawlStatus, 
             await _copy(old, new, counts, Reason(_describe_place(here), ReasonKind.MOVING), progress)
             if (found := await new.frontier.counts()) != counts:
                 raise StoreError(
-                    f"{_describe_place(there)} took in {found} instead of {counts}; "
-                    f"{_describe_place(here)} is as it was"
+                    f"{_describe_place(there)} received {found} instead of {counts}; "
+                    f"{_describe_place(here)} is unchanged"
                 )
             await there.keep(name)
         except BaseException:
@@ -149,7 +149,7 @@ async def _move(here: CrawlCatalog, there: CrawlCatalog, standing: CrawlStatus, 
     if state == CrawlState.FINISHED:
         return said
     # Without --resume, a crawl that ended at a limit would start from the beginning.
-    return f"{said}. Go on with: {moved.command()}{' --resume' if state == CrawlState.LIMITED else ''}"
+    return f"{said}. Resume it with: {moved.command()}{' --resume' if state == CrawlState.LIMITED else ''}"
 
 
 async def _check_no_leases(store: CrawlStore) -> Counts:
@@ -161,8 +161,8 @@ async def _check_no_leases(store: CrawlStore) -> Counts:
     counts = await store.frontier.counts()
     if counts.leased:
         raise UttuError(
-            f"{format_count(counts.leased, 'page')} of workers that are gone are leased still. "
-            "Their leases end within a minute, or what lease_seconds says; try again then"
+            f"{format_count(counts.leased, 'page')} of workers that are gone are still leased. "
+            "The leases expire after lease_seconds, a minute by default. Try again then"
         )
     return counts
 

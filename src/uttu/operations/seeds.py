@@ -44,7 +44,7 @@ async def push_seeds(
     confined: bool = False,
     folder: Path = Path(),
 ) -> PushResult:
-    """Put all of them; those that are no requests are reported.
+    """Put all requests into the frontier; invalid entries are reported.
 
     :param urls: URLs as a person types them.
     :param file: A file with a URL, or a request as a JSON object, on each line; ``-`` for standard input.
@@ -90,14 +90,14 @@ def _describe_next(standing: CrawlStatus) -> str:
     check_not_moved(standing)
     if standing.state == CrawlState.FINISHED:
         raise UttuError(
-            f"crawl {standing.name!r} has finished, and starts anew with: {standing.command()}. "
-            "One that is to wait for more is started with -s stay=true"
+            f"Crawl {standing.name!r} has finished. Start a new one with: {standing.command()}. "
+            "To let a crawl wait for more URLs, start it with -s stay=true"
         )
     if standing.state == CrawlState.PAUSED:
-        return f"it is paused, go on with: {standing.words('resume', standing.name)}"
+        return f"it is paused; resume it with: {standing.words('resume', standing.name)}"
     if standing.alive and standing.state == CrawlState.RUNNING:
-        return "the running crawl takes them up"
-    return f"go on with: {standing.command()}{' --resume' if standing.state == CrawlState.LIMITED else ''}"
+        return "the running crawl fetches them"
+    return f"resume it with: {standing.command()}{' --resume' if standing.state == CrawlState.LIMITED else ''}"
 
 
 def _parse_urls(urls: Sequence[str], pushed: PushResult, report: Report) -> Iterator[Request]:

@@ -13,7 +13,7 @@ held, and its attempts are counted for the site, not for a page.
 A host may ask for more time than the crawl has (``Retry-After: 31536000``). If it asks for more than ``longest``
 seconds, the page is given up with that reason and the host's lane is closed: its other pages are given up without a
 request until the time is over. The same happens if the waits add up to more than ``longest`` with no other answer
-between them. :class:`uttu.engine.reprieve.ThrottledHosts` keeps this per worker; each worker learns it for itself.
+between them. :class:`uttu.engine.throttled_hosts.ThrottledHosts` keeps this per worker.
 
 The wait doubles with every attempt up to a cap. It is spread by ``roll``, a random number in [0, 1) drawn by the
 caller, so that pages that failed together do not come back together.

@@ -96,10 +96,10 @@ async def open_crawl(catalog: CrawlCatalog, name: str, settings: Settings, *, fr
             facts, counts = await store.ledger.facts(), await store.frontier.counts()
             state, reason = facts.state or CrawlState.RUNNING, facts.reason
             if reason.kind is ReasonKind.MOVED:
-                raise UttuError(f"crawl {name!r} was {reason}: go on with it there, or start again here with --fresh")
+                raise UttuError(f"Crawl {name!r} was {reason}. Resume it there, or start again here with --fresh")
             if reason.kind is ReasonKind.MOVING:
                 raise UttuError(
-                    f"crawl {name!r} is {reason}; if that was cut short, move it again, or start with --fresh"
+                    f"Crawl {name!r} is {reason}. If the move was interrupted, run it again, or start with --fresh"
                 )
             former = state.value if state is CrawlState.FINISHED else str(reason) or state.value
             # If it ended without its supervisor, its outputs must still be completed.
@@ -111,8 +111,8 @@ async def open_crawl(catalog: CrawlCatalog, name: str, settings: Settings, *, fr
         if settings.feed and counts.work:
             # Messages taken from the feed are acknowledged, so their pages would be lost.
             raise UttuError(
-                f"crawl {name!r} ended at its {former}, with {counts.work:,} pages to do that its feed does not have "
-                "any more: go on with --resume and a higher limit, or drop them with --fresh"
+                f"Crawl {name!r} ended at its {former}, with {counts.work:,} pages to do that its feed no longer has. "
+                "Resume it with --resume and a higher limit, or drop these pages with --fresh"
             )
     store = await catalog.create(name, settings.rules)
     await _update_pace(store, None, settings.rules)
@@ -171,14 +171,14 @@ async def create_supervisor(
     """
     wire = wire or CrawlMessaging()
     hosts, start = await open_start(spider, store, factory.max_block_seconds(settings))
-    crew: WorkerGroup
+    group: WorkerGroup
     if workers:
-        crew = WorkerProcesses(workers, count, export_secrets(settings), store.frontier)
+        group = WorkerProcesses(workers, count, export_secrets(settings), store.frontier)
     else:
-        crew = factory.create_worker(spider, settings, store, fetcher, hosts, events=wire.events)
+        group = factory.create_worker(spider, settings, store, fetcher, hosts, events=wire.events)
     return Supervisor(
         start=start,
-        crew=crew,
+        group=group,
         frontier=store.frontier,
         ledger=store.ledger,
         drain=Exporter(store.outbox, sinks, store.ledger, factory.create_worker_name(), keep=settings.keep_items),

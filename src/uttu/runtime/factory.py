@@ -208,13 +208,14 @@ def create_worker_name() -> str:
 # The event loop and the HTTP client's thread share Python's global lock; by default a thread waits 5 ms for it.
 _SWITCH_SECONDS = 0.00002
 
-# By default glibc hands memory back to the system whenever 128 KB are free at its end, and asks for it again a
-# moment later: with a parse tree made and dropped per page, four system calls and as many fresh pages each. And small
-# blocks that are free it keeps apart ("fast"), to put them together again whenever a large one is freed, as those are.
+# Settings of glibc's allocator. By default it returns memory to the system once 128 KB at the end of the heap are free,
+# and requests it again a moment later. A crawl builds and drops a parse tree per page, so this would cost four system
+# calls a page. M_TRIM_THRESHOLD and M_MMAP_THRESHOLD keep up to _KEPT_BYTES. M_MXFAST = 0 turns off the lists of small
+# free blocks, which glibc would merge each time that a large block, such as a tree, is freed.
 _KEPT_BYTES = 64 * 1024 * 1024
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MXFAST = -1, -3, 1
 
-# Almost nothing a crawl makes is cyclic garbage, so it is looked for less often, and not among what was imported.
+# A crawl makes almost no cyclic garbage. So the collector runs less often, and skips all objects that were imported.
 _COLLECT_AFTER = (20_000, 20, 20)
 
 
@@ -223,11 +224,11 @@ def tune() -> None:
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
-    # Each host that is asked has a connection, and what is allowed at first is often 1,024 of them.
+    # Each host has a connection, and the default limit of open files is often 1,024.
     with contextlib.suppress(OSError, ValueError):
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    with contextlib.suppress(OSError, AttributeError):  # no glibc, nothing to do
+    with contextlib.suppress(OSError, AttributeError):  # a system without glibc
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
         mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES // 2)

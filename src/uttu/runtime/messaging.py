@@ -120,7 +120,7 @@ async def _connect(wire: CrawlMessaging, url: str, tried: asyncio.Event, say: Ca
                 try:
                     await wire.attach(bus)
                 except BusError as error:
-                    say(f"{_sentence(error)} So the crawl hears of a pause or a stop within two seconds, not at once")
+                    say(f"{_sentence(error)} The crawl notices a pause or a stop within two seconds instead of at once")
                 tried.set()
                 await asyncio.get_running_loop().create_future()
         except Exception as error:
@@ -129,8 +129,8 @@ async def _connect(wire: CrawlMessaging, url: str, tried: asyncio.Event, say: Ca
                 raise
             if not tried.is_set():
                 say(
-                    f"{_sentence(error)} The crawl goes on without; once the bus is there, it tells its events and "
-                    "hears at once"
+                    f"{_sentence(error)} The crawl runs without the bus. Events and "
+                    "instant commands start once it is back"
                 )
         finally:
             tried.set()
@@ -151,7 +151,7 @@ def _parse_feed(address: str, crawl: str) -> tuple[str, str]:
     try:
         return split_topic(address, f"feed.{to_word(crawl)}")
     except ValueError as error:
-        raise ConfigError(f"the feed: {error}") from error
+        raise ConfigError(f"feed: {error}") from error
 
 
 def _sentence(error: Exception) -> str:
@@ -170,9 +170,9 @@ def control_topic(crawl: str) -> str:
 async def announce_control(bus: Bus, crawl: str, action: str) -> None:
     """Let all processes of the crawl look into the ledger now, and not within a second.
 
-    What is asked of them is in the ledger. A lost message only delays it; what it says is for people.
+    The change itself is in the ledger, so a lost message only delays it. The payload is only informational.
 
-    :raises BusError: that can't be told.
+    :raises BusError: the message can't be published.
     """
     payload = msgspec.json.encode({"crawl": crawl, "action": action})
     await bus.publish([Message(topic=control_topic(crawl), payload=payload, key=crawl)])

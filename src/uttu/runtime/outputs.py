@@ -52,7 +52,7 @@ async def check_outputs(
         if any(_is_same(each, found) for each in records):
             continue
         changed = (
-            "has changed since Uttu wrote it" if record or records else "is there already, and Uttu did not write it"
+            "has changed since Uttu wrote it" if record or records else "exists already, and Uttu did not write it"
         )
         raise UsageError(
             f"The output {path} {changed}. Choose another name, move the file away, or replace it with --overwrite"

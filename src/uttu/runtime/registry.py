@@ -109,7 +109,7 @@ _CLOSE_SECONDS: Final = 10.0
 
 
 def _find_factory(group: str, key: str, needed_by: str) -> Callable[..., Any] | None:
-    """The factory of a backend, built-in or from an entry point; None if there is none.
+    """The factory of a backend, built-in or from an entry point; None if the key is unknown.
 
     :param needed_by: The address, for the message.
     :raises ConfigError: the backend can't be imported, or two plug-ins have the same key.
@@ -177,7 +177,7 @@ async def open_frontier(url: str, folder: Path) -> CrawlCatalog:
     factory = _find_factory(FRONTIERS, scheme, mask_password(url))
     if factory is None:
         known = _list_known(FRONTIERS, _FRONTIER_EXAMPLES)
-        raise ConfigError(f"there is no frontier {mask_password(url)!r}; write one of {known}")
+        raise ConfigError(f"Unknown frontier {mask_password(url)!r}. Use one of {known}")
     made = factory(url, folder)
     catalog: CrawlCatalog = await made if inspect.isawaitable(made) else made
     return catalog
@@ -193,7 +193,7 @@ async def open_bus(url: str) -> Bus:
     factory = _find_factory(BUSES, scheme, mask_password(url))
     if factory is None:
         known = _list_known(BUSES, _BUS_EXAMPLES)
-        raise ConfigError(f"there is no bus {mask_password(url)!r}; write one of {known}")
+        raise ConfigError(f"Unknown bus {mask_password(url)!r}. Use one of {known}")
     made = factory(url)
     bus: Bus = await made if inspect.isawaitable(made) else made
     return bus
@@ -219,7 +219,7 @@ def load_fetcher(name: str) -> Callable[..., Any]:
     factory = _find_factory(FETCHERS, name.lower(), f"fetcher={name}")
     if factory is None:
         known = ", ".join([*_BUILT_IN[FETCHERS], *sorted({point.name for point in _find_plugins(FETCHERS)})])
-        raise ConfigError(f"There is no fetcher {name!r}; write one of {known}")
+        raise ConfigError(f"Unknown fetcher {name!r}. Use one of {known}")
     return factory
 
 
@@ -259,9 +259,9 @@ def create_sink(target: str, crawl: str, stdout: BinaryIO | None = None, folder:
     factory = _find_factory(SINKS, path.suffix.lower(), target) if path.suffix else None
     if factory is None:
         known = _list_known(SINKS, FILE_SUFFIXES)
-        raise UsageError(f"can't tell the format of the output {target!r}: use - or a name that ends in {known}")
+        raise UsageError(f"Unknown format of the output {target!r}. Use - or a name that ends in {known}")
     if path.absolute().resolve().parts[-3:-1] == _CRAWLS_FOLDER:
-        raise UsageError(f"the output {target}: crawls are kept there, write it elsewhere")
+        raise UsageError(f"The output {target} is in Uttu's folder of crawls. Choose another folder")
     sink: Sink = factory(path)
     return sink
 
@@ -290,7 +290,7 @@ def _create_topic_sink(target: str, crawl: str) -> Sink:
     try:
         url, topic = split_topic(target, f"items.{to_word(crawl)}")
     except ValueError as error:
-        raise UsageError(f"the output {mask_password(target)}: {error}") from error
+        raise UsageError(f"The output {mask_password(target)}: {error}") from error
     return BusSink(f"{topic} on {mask_password(url)}", topic, crawl, lambda: open_bus(url))
 
 

@@ -2,8 +2,8 @@
 
 A crawl of a program is the same as one of ``uttu crawl``: it has a supervisor, its store is in ``.uttu``, its outputs
 are written from the outbox, and a crawl that was cut short is resumed by the next call. Two things differ. No guardian
-process restarts the program if a handler crashes the interpreter, unless there are several workers, which are processes
-of their own. Nothing is printed; warnings go to the logger ``uttu.crawl``.
+process restarts the program if a handler crashes the interpreter, unless there are several workers, which run in
+separate processes. Nothing is printed; warnings go to the logger ``uttu.crawl``.
 
 Arguments belong to the spider object (``spider.args``), which its handlers read. So they are set while a crawl runs,
 and two crawls of one object at the same time must have the same (:func:`~uttu.runtime.spec.use_arguments`).
@@ -210,9 +210,9 @@ class _ProgramCrawl:
         if fresh and resume:
             raise UsageError("fresh=True starts a crawl again, resume=True continues it: give one of them")
         if not spider.default_handler:
-            raise SpiderError(f"spider {spider.name!r} has no handler; put @spider.page above a function")
+            raise SpiderError(f"Spider {spider.name!r} has no handler. Put @spider.page above a function")
         if workers < 1:
-            raise UsageError(f"workers={workers}: give a number from 1 on")
+            raise UsageError(f"workers={workers}: give 1 or more")
         arguments, file = format_arguments(args or {}), _find_file(spider)
         if workers > 1 and not file.name:
             raise UsageError(f"workers={workers}: the spider {spider.name!r} has no file that each process could load")
@@ -420,7 +420,7 @@ def _list_outputs(output: Output | Iterable[Output]) -> list[Output]:
 
 
 def _find_file(spider: Spider) -> Path:
-    """The file of a spider: where it was loaded from, or where its first handler is defined. Empty if there is none."""
+    """The file of a spider: where it was loaded from, or where its first handler is defined. Empty without a file."""
     if spider.file is not None:
         return spider.file
     code = getattr(inspect.unwrap(spider.handlers[spider.default_handler]), "__code__", None)

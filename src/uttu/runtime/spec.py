@@ -53,7 +53,7 @@ class CrawlSpec(msgspec.Struct, frozen=True, kw_only=True):
         :raises ConfigError: the spider file or the settings can't be loaded.
         """
         if self.fresh and self.resume:
-            raise UsageError("--fresh starts a crawl again, --resume goes on with it: give one of them")
+            raise UsageError("--fresh starts a crawl again, --resume continues it: give one of them")
         if self.crawl:
             check_crawl_name(self.crawl)
         spider = load_spider(self.file, self.spider_name)
@@ -73,9 +73,9 @@ class CrawlSpec(msgspec.Struct, frozen=True, kw_only=True):
         for name in facts.withheld:
             if not getattr(settings, name) and name not in self.flags:
                 raise ConfigError(
-                    f"the crawl was started with the setting {name}, which is not kept with it, as it may hold a "
-                    f"password. Give it to this worker, too: {ENVIRONMENT_PREFIX}{name.upper()} in the "
-                    f"environment, or {name} in {SETTINGS_FILE}. To go without: {_without(name)}"
+                    f"The crawl was started with the setting {name}, which is not kept with it, as it may hold a "
+                    f"password. Set it for this worker, too: {ENVIRONMENT_PREFIX}{name.upper()} in the "
+                    f"environment, or {name} in {SETTINGS_FILE}. To continue without it: {_without(name)}"
                 )
         return settings
 
@@ -88,9 +88,9 @@ class CrawlSpec(msgspec.Struct, frozen=True, kw_only=True):
             had = name in facts.withheld or facts.flags.get(name)
             if had and not getattr(settings, name) and name not in self.flags:
                 raise ConfigError(
-                    f"The crawl was started with the setting {name} and would go on without it. Give it again: -s "
+                    f"The crawl was started with the setting {name}, which is missing now. Give it again: -s "
                     f"{name}=…, {ENVIRONMENT_PREFIX}{name.upper()} in the environment, or {name} in "
-                    f"{SETTINGS_FILE}. To go on without: {_without(name)}"
+                    f"{SETTINGS_FILE}. To continue without it: {_without(name)}"
                 )
 
     @property

@@ -104,7 +104,7 @@ class _SearchedParser(LexborHTMLParser):
 
 
 def find_base_href(root: LexborNode) -> str | None:
-    """The ``href`` of the first ``<base>`` that has one, anywhere in the page. None if there is none."""
+    """The ``href`` of the first ``<base>`` that has one, anywhere in the page; else None."""
     for base in root.parser.tags("base"):
         attributes = base.attributes
         # In SVG, "base" is another element; there it is not void, so its HTML has an end tag.

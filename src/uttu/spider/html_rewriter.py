@@ -288,7 +288,7 @@ class TagSurvey:
                 self._scopes.pop()
                 opened = self._scopes[-1][1]
             opened[closed] -= 1
-            # Without an end tag of its own, HTML opens it again later; a rewritten source has all end tags.
+            # Without its own end tag, HTML opens it again later; a rewritten source has all end tags.
             self._formatting -= closed in FORMATTING and (self._rewrite or (written and closed == name))
             if closed == name:
                 break

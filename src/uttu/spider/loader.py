@@ -61,7 +61,7 @@ def load_spider(path: Path, name: str = "") -> Spider:
 
 
 def _suggest_file(path: Path) -> str:
-    """A suggestion for a file that does not exist; empty if there is none."""
+    """A suggestion for a file that does not exist; empty without one."""
     if path.is_dir():
         return ": that is a folder"
     for meant in (path.with_name(path.name + ".py"), path.parent / "spiders" / f"{path.stem}.py"):

@@ -27,7 +27,7 @@ _AGAIN_SECONDS: Final = 0.2
 # A process that can't reach the server when it starts says so and ends; one that has begun must wait for it.
 _STARTING_SECONDS: Final = 6.0
 # What a crawl that has just ended says to being paused or resumed.
-_SENSELESS: Final = ("does not run, so it can't be paused", "is not paused")
+_SENSELESS: Final = ("is not running, so it can't be paused", "is not paused")
 _SPIDER: Final = f"""
 import os
 from uttu import Page, Spider

@@ -8,7 +8,7 @@
 Two classes are shared, each with its lock. All other state belongs to one thread, which its class names.
 
 - :class:`Mailbox`: what the threads tell each other. Its lock is held for a moment only.
-- :class:`PartitionReader`: the driver's consumer and its partitions. Whoever uses the driver holds the lock. The thread
+- :class:`PartitionReader`: the driver's consumer and its partitions. Users of the driver hold the lock. The thread
   holds it while it polls. The loop never waits for the lock; it only tries to acquire it (``fetch``).
 
 While the driver has messages, the loop takes them itself (``fetch``), a batch at a time: passing messages between

@@ -75,7 +75,7 @@ def _parse_bool(text: str) -> bool:
 
 def _check_file(text: str) -> str:
     if not Path(text).is_file():
-        raise ConfigError(f"there is no file {text}")
+        raise ConfigError(f"the file {text} does not exist")
     return text
 
 

@@ -85,7 +85,7 @@ class RedisCatalog:
     async def open(self, crawl: str, rules: Rules) -> CrawlStore:
         number = await self._number(crawl, "number")
         if not number:
-            raise StoreError(f"there is no crawl {crawl!r} on {self._server.place}")
+            raise StoreError(f"There is no crawl {crawl!r} on {self._server.place}")
         return self.store(crawl, number, rules)
 
     async def create(self, crawl: str, rules: Rules) -> CrawlStore:
@@ -182,12 +182,14 @@ class RedisCatalog:
             before, left = left, int(await self._server.command("PTTL", key))
             if 0 <= before < left:
                 raise UttuError(
-                    f"crawl {crawl!r} is running already, supervised by {await self._supervisor(key)}. "
+                    f"Crawl {crawl!r} is running already, supervised by {await self._supervisor(key)}. "
                     "Add to it with: uttu worker FILE --frontier …"
                 )
             if before < 0:
                 _log.warning(
-                    "crawl %r is supervised by %s; looking whether that lives", crawl, await self._supervisor(key)
+                    "Crawl %r is supervised by %s. Checking whether that process is alive",
+                    crawl,
+                    await self._supervisor(key),
                 )
             await asyncio.sleep(0.2)
 
@@ -213,7 +215,7 @@ class RedisCatalog:
             mine = await self._server.command("EVAL", _IF_MINE, 1, key, owner, *expiry)
             if not mine and not await self._take(key, owner) and not said:
                 said = True
-                _log.warning("crawl %r is supervised by %s, too", crawl, await self._supervisor(key))
+                _log.warning("Crawl %r is also supervised by %s", crawl, await self._supervisor(key))
 
     async def _number(self, crawl: str, field: str) -> int:
         return int(await self._server.command("HGET", _crawl_key(crawl), field) or 0)

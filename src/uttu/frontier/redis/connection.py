@@ -185,7 +185,7 @@ class StoreConnection:
                 raise StoreError(f"{self.place}: {problem}")
             if not is_durable:
                 _log.warning(
-                    "%s keeps what it knows in memory only (appendonly no): if it is restarted, the crawl is lost",
+                    "%s keeps its data in memory only (appendonly no): the crawl is lost if it restarts",
                     self.place,
                 )
             await call_driver(execute_at(self._client, _PROBE, "EVAL", "return 0", 1, _PROBE))

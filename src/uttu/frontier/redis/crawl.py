@@ -164,7 +164,7 @@ class RedisCrawl:
 
     def _gone(self) -> StoreError:
         return StoreError(
-            f"crawl {self.name!r} is not on {self.server.place} any more: it was started again, moved, or the server "
+            f"Crawl {self.name!r} is no longer on {self.server.place}: it was started again or moved, or the server "
             "lost its data"
         )
 
@@ -193,8 +193,8 @@ def decode_entry(entry: str, lane: str) -> Request:
 
 def encode_requests(requests: Iterable[Request], ranked: bool) -> list[str | int]:
     """Return a flat list with fingerprint, lane, rank and record of each request, as ``put`` in Lua takes it."""
-    told: list[str | int] = []
+    fields: list[str | int] = []
     for request in requests:
         lane = request.lane
-        told += (str(request.fingerprint), lane, -request.priority if ranked else 0, encode_record(request, lane))
-    return told
+        fields += (str(request.fingerprint), lane, -request.priority if ranked else 0, encode_record(request, lane))
+    return fields

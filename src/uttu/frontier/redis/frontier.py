@@ -43,8 +43,8 @@ class RedisFrontier:
         return await self._crawl.operate("put", encode_requests(requests, self._crawl.ranked), int)
 
     async def lease(self, limit: int, worker: str) -> list[Lease]:
-        told = await self._crawl.operate("lease", [limit, worker, next(self._questions)], list[Any])
-        return [_to_lease(told[0], *told[first : first + _FIELDS]) for first in range(1, len(told), _FIELDS)]
+        reply = await self._crawl.operate("lease", [limit, worker, next(self._questions)], list[Any])
+        return [_to_lease(reply[0], *reply[first : first + _FIELDS]) for first in range(1, len(reply), _FIELDS)]
 
     async def extend(self, leases: Sequence[Lease]) -> set[int]:
         lost = await self._crawl.operate("extend", [str(lease.id) for lease in leases], set[str])
@@ -55,9 +55,9 @@ class RedisFrontier:
         first: dict[int, Outcome] = {}
         for outcome in outcomes:
             first.setdefault(outcome.lease.id, outcome)
-        told = (_encode_outcome(outcome, self._crawl.ranked) for outcome in first.values())
+        encoded = (_encode_outcome(outcome, self._crawl.ranked) for outcome in first.values())
         lost: set[str] = set()
-        for piece in connection.split_by_size(told, lambda each: each.size, connection.OPERATION_BYTES):
+        for piece in connection.split_by_size(encoded, lambda each: each.size, connection.OPERATION_BYTES):
             lost |= await self._crawl.operate("settle", self._now(piece), set[str])
         return {int(number) for number in lost}
 
@@ -70,14 +70,14 @@ class RedisFrontier:
     async def close(self) -> None:
         """Does nothing: the connection belongs to the catalog."""
 
-    def _now(self, told: Sequence[_EncodedOutcome]) -> Callable[[], Any]:
+    def _now(self, encoded: Sequence[_EncodedOutcome]) -> Callable[[], Any]:
         """Build the arguments of one try. The touch is sent as seconds ago, which grow from one try to the next."""
 
         def now() -> list[list[Any]]:
             moment = self._clock.monotonic()
-            for each in told:
+            for each in encoded:
                 each.fields[2] = False if each.touched is None else moment - each.touched
-            return [each.fields for each in told]
+            return [each.fields for each in encoded]
 
         return now
 

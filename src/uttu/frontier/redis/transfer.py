@@ -64,7 +64,7 @@ class RedisTransfer:
     async def dump(self) -> AsyncIterator[TransferBatch]:
         crawl, tally = self._crawl, await self._crawl.tally()
         if tally.leased:
-            raise StoreError(f"crawl {crawl.name!r} has {tally.leased} pages leased; pause it and wait for them")
+            raise StoreError(f"Crawl {crawl.name!r} has {tally.leased} leased pages. Pause it and wait until they end")
         now, direction = await crawl.now(), -1 if tally.lifo == 1 else 1
         for bucket in range(tally.buckets):
             found = await crawl.read("SMEMBERS", crawl.key(f"seen:{bucket}"))
@@ -260,10 +260,10 @@ def _group_by_settle(done: list[MovedDone]) -> list[list[MovedDone]]:
 
 
 def _encode_history(moment: list[MovedDone]) -> list[Any]:
-    told: list[Any] = []
+    fields: list[Any] = []
     for each in moment:
-        told += (str(each.fingerprint), each.status, each.size, each.links, each.items, each.note)
-    return told
+        fields += (str(each.fingerprint), each.status, each.size, each.links, each.items, each.note)
+    return fields
 
 
 def _encode_item(moved: MovedItem) -> list[Any]:
@@ -282,18 +282,18 @@ def _record_size(moved: MovedRequest | MovedDead) -> int:
     return len(moved.record) + (len(moved.detail) if isinstance(moved, MovedDead) else 0)
 
 
-def _split_for_server(what: str, told: Iterable[list[Any]]) -> Iterator[list[msgspec.Raw]]:
+def _split_for_server(what: str, records: Iterable[list[Any]]) -> Iterator[list[msgspec.Raw]]:
     """Pack the records, and split them into lists of at most ``OPERATION_BYTES``."""
     return connection.split_by_size(
-        (_pack_checked(what, each) for each in told), connection.size_of, connection.OPERATION_BYTES
+        (_pack_checked(what, each) for each in records), connection.size_of, connection.OPERATION_BYTES
     )
 
 
-def _pack_checked(what: str, told: list[Any]) -> msgspec.Raw:
-    raw = connection.pack(told)
+def _pack_checked(what: str, record: list[Any]) -> msgspec.Raw:
+    raw = connection.pack(record)
     if connection.size_of(raw) > connection.LARGEST_BYTES:
         raise StoreError(
-            f"{what} of the crawl has {connection.format_megabytes(connection.size_of(raw))}, and Redis is given "
+            f"{what} of the crawl has {connection.format_megabytes(connection.size_of(raw))}, and Redis accepts "
             f"{connection.format_megabytes(connection.LARGEST_BYTES)} at most: the crawl can't be moved there"
         )
     return raw

@@ -127,7 +127,7 @@ class SqliteCatalog:
                 await asyncio.sleep(_LOCK_SECONDS)
             except OSError as error:
                 raise StoreError(f"{path}: {error.strerror}. Uttu keeps the state of crawls there") from error
-        raise UttuError(f"crawl {crawl!r} is running already. Add a worker to it with: uttu worker FILE")
+        raise UttuError(f"Crawl {crawl!r} is running already. Add a worker to it with: uttu worker FILE")
 
     def _supervisor(self, crawl: str) -> Path:
         path = self.path(crawl)

@@ -179,7 +179,7 @@ class Database:
             raise StoreError(f"Uttu needs SQLite 3.38 or newer; this Python has {sqlite3.sqlite_version}")
         with _map_errors(path), contextlib.ExitStack() as undo:
             if not create and not path.exists():
-                raise StoreError(f"there is no crawl at {path}")
+                raise StoreError(f"There is no crawl at {path}")
             path.parent.mkdir(parents=True, exist_ok=True)
             lock = _open_lock_file(path)
             undo.callback(os.close, lock)
@@ -200,7 +200,7 @@ class Database:
             if tables and owner == former.APPLICATION and version <= VERSION:
                 self._mark_as_own()
             elif tables and owner != APPLICATION:
-                raise StoreError(f"{self.path} is a database, but no crawl of Uttu's; name another file")
+                raise StoreError(f"{self.path} is a database, but not a crawl of Uttu. Choose another file")
             if version > VERSION:
                 raise StoreTooNew(
                     f"{self.path} was made by a newer Uttu (layout {version}; this is {__version__} with layout "
@@ -221,7 +221,7 @@ class Database:
         """Take over a file that Weft made; the layouts are the same."""
         if ".uttu" not in self.path.absolute().parts:
             raise StoreError(
-                f"{self.path} was made by Weft, as Uttu was called before. To go on with it, move it to .uttu/crawls/"
+                f"{self.path} was made by Weft, as Uttu was called before. To keep using it, move it to .uttu/crawls/"
             )
         self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
         _log.info("%s was made by Weft; it is Uttu's now", self.path)
@@ -424,7 +424,7 @@ def _advice(message: str) -> str:
             ". Is the disk full, or failing? Free space and run the same command again; nothing is lost",
         ),
         ("full", ". Free space and run the same command again; nothing is lost"),
-        ("not a database", ". This is no crawl of Uttu's; move it away or start again with --fresh"),
+        ("not a database", ". This is not a crawl of Uttu. Move the file away, or start again with --fresh"),
         ("malformed", ". The file is damaged; start again with --fresh, or restore it from a backup"),
         ("readonly", ". Uttu needs to write there"),
         ("unable to open", ". Check that the folder exists and can be written"),

@@ -245,7 +245,7 @@ class SqliteFrontier:
 
 
 def _is_large(outcome: Outcome) -> bool:
-    """Whether storing it takes so long that it must not run on the event loop."""
+    """Whether storing it takes too long for the event loop."""
     return not isinstance(outcome, Retry) and (
         len(outcome.children) > _MOST_ON_LOOP
         or len(outcome.items) > _MOST_ON_LOOP

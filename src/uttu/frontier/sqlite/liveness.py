@@ -92,7 +92,7 @@ class Liveness:
             file = lock_file(self._path(worker))
         except BlockingIOError as error:
             raise StoreError(
-                f"a worker named {worker!r} is at work on this crawl already; give each a name of its own"
+                f"A worker named {worker!r} already works on this crawl. Give each worker its own name"
             ) from error
         self._own[worker] = file
 

@@ -138,7 +138,7 @@ def _lane_ids(db: sqlite3.Connection, names: set[str]) -> dict[str, int]:
     query = "SELECT name, id FROM lanes WHERE name IN (SELECT value FROM json_each(?))"
     found: dict[str, int] = dict(db.execute(query, (listed,)).fetchall())
     if missing := names - found.keys():
-        raise StoreError(f"requests came before their lanes: {', '.join(sorted(missing)[:3])}")
+        raise StoreError(f"Requests came before their lanes: {', '.join(sorted(missing)[:3])}")
     return found
 
 
@@ -237,8 +237,8 @@ def _check_nothing_leased(db: sqlite3.Connection) -> None:
     (leased,) = db.execute("SELECT leased FROM tally").fetchone()
     if leased:
         raise StoreError(
-            f"{leased:,} of the crawl's pages are leased: it is at work, or its workers are gone and their leases have "
-            "not ended yet. Stop it, and wait for that"
+            f"{leased:,} of the crawl's pages are leased: it is running, or its workers are gone and their leases have "
+            "not expired. Stop it, and wait until they have"
         )
 
 

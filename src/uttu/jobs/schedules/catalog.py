@@ -331,7 +331,7 @@ def utc_now() -> datetime:
 
 
 class ScheduleStatus(StrEnum):
-    """What a schedule does now, as ``uttu schedule list`` shows it."""
+    """What a schedule does now, as ``uttu schedule ls`` shows it."""
 
     PAUSED = "paused"
     NEW = "new"

@@ -236,7 +236,7 @@ def _parse_trigger_table(table: Mapping[str, Any], timezone: str) -> Trigger:
 def parse_trigger(value: Any, timezone: str = "UTC") -> Trigger:
     """Parse what Celery accepts as a schedule: seconds, a timedelta, a crontab, solar; or one of our triggers.
 
-    :raises ConfigError: it is none of these.
+    :raises ConfigError: it is something else.
     """
     match value:
         case Every() | Cron() | Solar():

@@ -45,7 +45,7 @@ class Incoming:
         ]
 
     def header(self, name: str) -> str:
-        """The first header of that name, ignoring case. Empty if there is none."""
+        """The first header of that name, ignoring case. Empty if it is missing."""
         name = name.lower()
         return next((value for key, value in self.headers if key.lower() == name), "")
 

@@ -66,10 +66,10 @@ local function take_first(crawl, name, lane)
 end
 
 -- Appends one lease to the reply: id, lane, attempt, wait, entry.
-local function tell(crawl, told, id, lease)
-  local last = #told
-  told[last + 1], told[last + 2], told[last + 3] = id, lease[LANE], lease[ATTEMPT]
-  told[last + 4], told[last + 5] = math.max(0, lease[START] - crawl.now), lease[ENTRY]
+local function append_lease(crawl, reply, id, lease)
+  local last = #reply
+  reply[last + 1], reply[last + 2], reply[last + 3] = id, lease[LANE], lease[ATTEMPT]
+  reply[last + 4], reply[last + 5] = math.max(0, lease[START] - crawl.now), lease[ENTRY]
 end
 
 local function take(crawl, name, room, worker, batch)
@@ -82,7 +82,7 @@ local function take(crawl, name, room, worker, batch)
     batch.ids[#batch.ids + 1] = id
     batch.leases[last + 1], batch.leases[last + 2] = id, pack(given)
     batch.deadlines[last + 1], batch.deadlines[last + 2] = batch.deadline, id
-    tell(crawl, batch.told, id, given)
+    append_lease(crawl, batch.reply, id, given)
   end
   lane[PENDING] = lane[PENDING] - room
   lane[ACTIVE] = lane[ACTIVE] + room
@@ -123,30 +123,30 @@ local function choose(crawl, limit, worker, batch)
 end
 
 -- The reply to an earlier call with the same id, whose answer was lost; its leases get a new deadline.
-local function told_before(crawl, worker, question, deadline)
+local function repeat_reply(crawl, worker, question, deadline)
   local kept = call('HGET', crawl.prefix .. 'asked', worker)
   local before = kept and unpacked(kept)
   if not before or before[1] ~= question then
     return nil
   end
-  local told = { deadline }
+  local reply = { deadline }
   for _, id in ipairs(before[2]) do
     local lease = call('HGET', crawl.leases, id)
     if lease then
-      tell(crawl, told, id, unpacked(lease))
+      append_lease(crawl, reply, id, unpacked(lease))
       call('ZADD', crawl.deadlines, deadline, id)
     end
   end
-  return told
+  return reply
 end
 
 -- Returns the deadline, and then id, lane, attempt, wait and entry of each lease, as one flat list.
 local function lease(crawl, asked)
   local limit, worker, question = asked[1], asked[2], asked[3]
   local deadline = crawl.now + crawl.rules.lease_seconds
-  local told = told_before(crawl, worker, question, deadline)
-  if told then
-    return told
+  local reply = repeat_reply(crawl, worker, question, deadline)
+  if reply then
+    return reply
   end
   end_lost(crawl)
   wake_delayed(crawl)
@@ -158,7 +158,7 @@ local function lease(crawl, asked)
   if crawl.rules.max_items > 0 and crawl.tally[TALLY.items] >= crawl.rules.max_items then
     limit = 0
   end
-  local batch = { ids = {}, leases = {}, deadlines = {}, deadline = format('%.6f', deadline), told = { deadline } }
+  local batch = { ids = {}, leases = {}, deadlines = {}, deadline = format('%.6f', deadline), reply = { deadline } }
   if limit > 0 then
     choose(crawl, limit, worker, batch)
   end
@@ -169,7 +169,7 @@ local function lease(crawl, asked)
   if #batch.ids > 0 then
     call('HSET', crawl.prefix .. 'asked', worker, pack({ question, batch.ids }))
   end
-  return batch.told
+  return batch.reply
 end
 
 local function extend(crawl, ids)

@@ -78,7 +78,7 @@ KINDS: Final = (
     ),
     _text("stars", "a rule of a million stars", lambda: _EVERYONE + "Disallow: /" + "*" * _MILLION + "$\n"),
     _text("nulls", "10 MB of NUL bytes", lambda: bytes(10 * _MB)),
-    _text("random", "every byte, again and again", lambda: bytes(range(256)) * 4096),
+    _text("random", "every byte, repeated", lambda: bytes(range(256)) * 4096),
     _text("html", "a page instead of rules", lambda: "<html>" + "<p>Disallow: /</p>\n" * 10_000),
     _text("utf16", "rules in UTF-16", lambda: (_EVERYONE + "Disallow: /\n").encode("utf-16")),
     _text("escapes", "rules of escapes", lambda: _EVERYONE + "Disallow: /%ff%zz%\n" * 10_000),

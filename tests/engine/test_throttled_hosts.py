@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from uttu.engine import reprieve
-from uttu.engine.reprieve import ThrottledHosts
+from uttu.engine import throttled_hosts
+from uttu.engine.throttled_hosts import ThrottledHosts
 from uttu.frontier.sqlite import Database
 from uttu.frontier.sqlite.outbox import SqliteMemo
 from uttu.policy.retry import RetryPolicy, Verdict, decide_status
@@ -32,7 +32,7 @@ def test_a_wait_that_is_too_long_closes_the_host_until_it_is_over(clock: FakeClo
     verdict, reason = decide(patience, 86400.0 * 365)
     assert not verdict.retry
     assert reason == "answered with status 503 and asks to wait 365 days, more than max_retry_after=100"
-    assert patience.refuse(LANE) == f"not asked for: its host {reason}"
+    assert patience.refuse(LANE) == f"not requested: its host {reason}"
     assert patience.refuse("b.example") is None
     clock.advance(86400 * 365)
     assert patience.refuse(LANE) is None
@@ -41,14 +41,14 @@ def test_a_wait_that_is_too_long_closes_the_host_until_it_is_over(clock: FakeClo
 async def test_a_host_is_opened_for_pages_that_are_put_back(tmp_path: Path, clock: FakeClock) -> None:
     database = Database.open(tmp_path / "crawl.db")
     memo = SqliteMemo(database, clock)
-    await reprieve.grant(memo)
+    await throttled_hosts.write_retry_token(memo)
     patience = ThrottledHosts(100.0, clock, memo)
     for _ in range(2):
         assert decide(patience, 86400.0)[0].closed
         await patience.note_closed(LANE)
         assert not await patience.reopened(LANE)
         assert patience.refuse(LANE)
-        await reprieve.grant(memo)
+        await throttled_hosts.write_retry_token(memo)
         assert await patience.reopened(LANE)
         assert patience.refuse(LANE) is None
     database.close()
@@ -70,7 +70,7 @@ def test_waits_add_up_until_there_is_another_answer(clock: FakeClock) -> None:
     patience.answered("b.example", 200)
     verdict, reason = decide(patience, 40.0)
     assert not verdict.retry
-    assert reason == "answered with status 503 for 80 seconds now, and asks to wait on: max_retry_after=100"
+    assert reason == "answered with status 503 for 80 seconds now, and asks to wait longer than max_retry_after=100"
     assert patience.refuse(LANE)
     clock.advance(40)
     patience.answered(LANE, 200)
