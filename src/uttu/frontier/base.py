@@ -27,6 +27,7 @@ counted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Protocol, Unpack
 
@@ -36,7 +37,9 @@ from uttu.model import Counts, Lease, Outcome, Pace, Request
 from uttu.model.crawl import Order as Order
 from uttu.model.crawl import Rules as Rules
 from uttu.model.facts import CrawlFacts, FactChanges
-from uttu.model.lease import DeadLetter, LaneState, Trace
+from uttu.model.history import CrawlEvent, EventKind, Sample
+from uttu.model.inspection import DeadGroup, DeadPage, DeadQuery, LanePage, LaneQuery
+from uttu.model.lease import Trace
 
 
 class Frontier(Protocol):
@@ -133,6 +136,9 @@ class Outbox(Protocol):
         :raises ItemsTrimmed: some of them were removed: ``after`` is before :attr:`Trimmed.position`.
         """
 
+    async def latest(self, limit: int, before: int = 0) -> list[StoredItem]:
+        """Return up to ``limit`` items, the latest first; only those before position ``before`` if it is given."""
+
     async def cursor(self, sink: str) -> Cursor:
         """Return the cursor of a sink; position 0 if the sink never ran."""
 
@@ -221,20 +227,53 @@ class SeedQueue(Protocol):
         """Return the number of waiting entries."""
 
 
+class History(Protocol):
+    """The numbers of a crawl over time, and what happened in it. Both are bounded; see :mod:`uttu.model.history`.
+
+    A history is lost when its crawl is moved or started anew. Samples and events come from any worker, so a store must
+    accept them in any order.
+    """
+
+    async def record(self, sample: Sample) -> None:
+        """Store a sample, unless there is one in the same slot of ``SAMPLE_SECONDS``. Its slot is that of ``at``.
+
+        Drop what :func:`~uttu.model.history.thin_out` names at the present time, in the same atomic step. A store may
+        thin out a minute late.
+        """
+
+    async def samples(self, since: float, until: float = math.inf) -> list[Sample]:
+        """Return the samples taken from ``since`` to ``until``, both included, the oldest first."""
+
+    async def add_events(self, events: Sequence[tuple[EventKind, dict[str, str | int | float]]]) -> None:
+        """Append events at the present time, in this order, and drop the oldest beyond ``MOST_EVENTS``."""
+
+    async def events(self, after: int, limit: int) -> list[CrawlEvent]:
+        """Return up to ``limit`` events after position ``after``, the oldest first; the latest ones if it is -1.
+
+        Position 0 is before all events.
+        """
+
+
 class Inspector(Protocol):
-    """Inspection and manual changes of a crawl. The cost of a call may grow with the crawl."""
+    """Inspection and manual changes of a crawl.
 
-    async def trace(self, fingerprint: int) -> Trace:
-        """Return the state of the request with this fingerprint."""
+    A crawl with 100,000 lanes and a million dead letters is still listed quickly, and without delaying its workers.
+    Only ``trace`` and ``revive`` may take a time that grows with the crawl.
 
-    async def lanes(self, limit: int) -> list[LaneState]:
-        """Return the lanes with the most pending requests."""
+    A cursor (``after``) that no page gave raises ``StoreError``.
+    """
 
-    async def dead(self, limit: int, kind: str = "") -> list[DeadLetter]:
-        """Return dead letters, latest first; only those of ``kind`` if it is given."""
+    async def trace(self, fingerprint: int, lane: str = "") -> Trace:
+        """Return the state of the request with this fingerprint. ``lane``, if known, shortens the search."""
 
-    async def dead_kinds(self) -> dict[str, int]:
-        """Return the number of dead letters of each kind."""
+    async def lanes(self, query: LaneQuery) -> LanePage:
+        """Return a page of lanes. A store may order them by numbers that are some seconds old."""
+
+    async def dead(self, query: DeadQuery) -> DeadPage:
+        """Return a page of dead letters."""
+
+    async def dead_groups(self) -> list[DeadGroup]:
+        """Return the groups of dead letters, the largest first, then by kind and message."""
 
     async def repace(self, old: Pace, new: Pace) -> int:
         """Give the pace ``new`` to all lanes whose pace is ``old``; return how many."""
@@ -246,5 +285,5 @@ class Inspector(Protocol):
         own pace in the background; the lane returns to that pace when it is unpinned.
         """
 
-    async def revive(self, kind: str = "", url: str = "") -> int:
-        """Return dead letters to their lanes with attempts reset: those of one kind, of one URL, or all."""
+    async def revive(self, kind: str = "", url: str = "", message: str = "") -> int:
+        """Return dead letters to their lanes with attempts reset: all, or those with this kind, URL and message."""

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from uttu.frontier.base import Frontier, Inspector, Ledger, Memo, Outbox, Rules, SeedQueue
+from uttu.frontier.base import Frontier, History, Inspector, Ledger, Memo, Outbox, Rules, SeedQueue
 from uttu.frontier.transfer import CrawlTransfer
 
 
@@ -23,6 +23,7 @@ class CrawlStore(msgspec.Struct, frozen=True, kw_only=True):
     memo: Memo
     ledger: Ledger
     inspector: Inspector
+    history: History
     transfer: CrawlTransfer
     feed: SeedQueue | None = None
     """None if other programs cannot push seeds to this store."""
