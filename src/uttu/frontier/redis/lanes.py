@@ -78,16 +78,21 @@ class LaneIndex:
         if age >= _FRESH_SECONDS and self._scan is None:
             self._scan = asyncio.create_task(self._read(crawl))
             self._scan.add_done_callback(self._end_scan)
-        if age >= _STALE_SECONDS and self._scan is not None:
-            await asyncio.shield(self._scan)
+        if age >= _STALE_SECONDS and (running := self._scan) is not None:
+            try:
+                await asyncio.shield(running)
+            except asyncio.CancelledError:
+                if running.cancelled():
+                    raise StoreError(f"The connection to {crawl.server.place} was closed") from None
+                raise
 
     async def _read(self, crawl: RedisCrawl) -> None:
         rows = await _read_rows(crawl)
         self._rows, self._selections, self._read_at = rows, {}, time.monotonic()
 
-    def _end_scan(self, scan: asyncio.Task[None]) -> None:
-        if not scan.cancelled():
-            scan.exception()  # whoever waits for the scan gets it; the next page tries again
+    def _end_scan(self, ended: asyncio.Task[None]) -> None:
+        if not ended.cancelled():
+            ended.exception()  # whoever waits for the scan gets it; the next page tries again
         self._scan = None
 
     def close(self) -> None:
