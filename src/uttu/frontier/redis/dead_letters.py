@@ -10,7 +10,7 @@ import logging
 import math
 import re
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -22,7 +22,7 @@ from uttu.model import inspection
 from uttu.model.inspection import DeadGroup, DeadPage, DeadQuery, group_reason
 from uttu.model.lease import DeadLetter
 
-_AT_ONCE: Final = 250
+_AT_ONCE: Final = 400
 _GROUPS_AT_ONCE: Final = 100
 # A search ends after this time, even if it has not looked at MOST_SEARCHED letters.
 _SEARCH_SECONDS: Final = 0.08
@@ -44,14 +44,11 @@ class DeadGroups(msgspec.Struct, frozen=True):
         return [group for group, name in self.names.items() if kind in ("", name[0]) and message in ("", name[1])]
 
 
-class _Found(msgspec.Struct, frozen=True, array_like=True):
-    """The reply of ``list_dead``."""
+class _Place(NamedTuple):
+    """The place of a letter in the order of its death. The time is text, as Redis gave it, and so stays exact."""
 
-    more: bool
-    time: str | bool
-    member: str | bool
-    looked: int
-    letters: list[DeadRecord]
+    time: str
+    member: str
 
 
 class DeadLetters:
@@ -62,20 +59,36 @@ class DeadLetters:
         self._cache = cache
 
     async def page(self, query: DeadQuery) -> DeadPage:
-        time, member = _parse_cursor(query.after)
+        cursor = _parse_cursor(query.after)
         chosen = (await self._groups()).choose(query.kind, query.message)
         left, letters, more = inspection.MOST_SEARCHED, list[DeadLetter](), bool(chosen)
         match = query.match.encode().lower().decode()  # ASCII letters only
         end = monotonic() + _SEARCH_SECONDS
-        while more and left > 0 and len(letters) < query.limit:
-            limit, most = min(query.limit - len(letters), _AT_ONCE), min(left, _AT_ONCE)
-            found = await self._crawl.operate("list_dead", [chosen, time, member, limit, most, match], _Found)
-            letters += map(_to_letter, found.letters)
-            more, time, member = found.more, found.time, found.member
-            left -= found.looked
-            if match and monotonic() > end:
-                break
-        return DeadPage(letters, f"{time}:{member}" if more else "")
+        while more and left > 0 and len(letters) < query.limit and not (match and monotonic() > end):
+            wanted = min(left, _AT_ONCE) if match else min(left, _AT_ONCE, query.limit - len(letters))
+            places, more = await self._list_places(chosen, cursor, wanted)
+            seqs = [place.member[1:] for place in places]
+            found = await self._crawl.operate("read_letters", [seqs, match], list[DeadRecord | bool])
+            for place, record in zip(places, found, strict=False):
+                cursor, left = place, left - 1
+                if isinstance(record, DeadRecord):
+                    letters.append(_to_letter(record))
+                if len(letters) == query.limit:
+                    break
+            more = more or (bool(places) and cursor != places[-1])
+        return DeadPage(letters, f"{cursor.time}:{cursor.member}" if more and cursor else "")
+
+    async def _list_places(self, groups: list[str], after: _Place | None, limit: int) -> tuple[list[_Place], bool]:
+        """Return the places of the latest letters of these groups, and whether there are more."""
+        asked = [after.time, after.member, limit] if after else [False, False, limit]
+        places, any_more = list[_Place](), False
+        for first in range(0, len(groups), _GROUPS_AT_ONCE):
+            chunk = groups[first : first + _GROUPS_AT_ONCE]
+            more, found = await self._crawl.operate("list_members", [chunk, *asked], tuple[bool, list[str]])
+            places += map(_Place, found[::2], found[1::2])
+            any_more = any_more or more
+        places.sort(key=lambda place: (float(place.time), place.member), reverse=True)
+        return places[:limit], any_more or len(places) > limit
 
     async def groups(self) -> list[DeadGroup]:
         names, found = (await self._groups()).names, []
@@ -134,17 +147,17 @@ class DeadLetters:
                 await self._crawl.operate("group_dead", told[first : first + _AT_ONCE], bool)
 
 
-def _parse_cursor(after: str) -> tuple[str | bool, str | bool]:
-    """Return time and member of the last letter of the page before.
+def _parse_cursor(after: str) -> _Place | None:
+    """Return the place of the last letter of the page before.
 
     :raises StoreError: no page ended there.
     """
     if not after:
-        return False, False
+        return None
     time, _, member = after.partition(":")
     try:
         if math.isfinite(float(time)) and _member(member):
-            return time, member
+            return _Place(time, member)
     except ValueError:
         pass
     raise StoreError(f"No page of dead letters ends at {after!r}. Begin with the first page")

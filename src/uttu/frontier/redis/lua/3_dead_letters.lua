@@ -154,23 +154,15 @@ local function open_readers(crawl, ids, after, most)
   return heap
 end
 
--- Lists the letters of some groups, the latest first. asked: ids of the groups; time and member of the letter to begin
--- after, or false; number of letters to return and to look at; text to search for in lower case, or ''. Returns whether
--- there are more, time and member of the last letter, the number of letters looked at, and the letters.
-local function list_dead(crawl, asked)
-  local ids, time, member, limit, most, match = asked[1], asked[2], asked[3], asked[4], asked[5], asked[6]
-  local after = time and { time = time, score = tonumber(time), member = member }
-  local heap = open_readers(crawl, ids, after, match == '' and limit or most)
-  local told, looked, bytes = {}, 0, 0
-  while heap[1] and looked < most and #told < limit and bytes < MOST_BYTES do
+-- Lists the members of some groups, the latest first. asked: ids of the groups; time and member of the letter to begin
+-- after, or false; the number of members. Returns whether there are more, and time and member of each, as one flat list.
+local function list_members(crawl, asked)
+  local ids, time, most = asked[1], asked[2], asked[4]
+  local after = time and { time = time, score = tonumber(time), member = asked[3] }
+  local heap, told = open_readers(crawl, ids, after, most), {}
+  while heap[1] and #told < 2 * most do
     local reader = heap[1]
-    local kept = call('HGET', crawl.prefix .. 'dead', string.sub(reader.member, 2))
-    local letter = kept and unpacked(kept)
-    if letter and (match == '' or matches(letter, match)) then
-      told[#told + 1] = letter
-      bytes = bytes + #kept
-    end
-    looked, time, member = looked + 1, reader.time, reader.member
+    told[#told + 1], told[#told + 2] = reader.time, reader.member
     step(reader)
     if not reader.member then
       heap[1] = heap[#heap]
@@ -180,7 +172,27 @@ local function list_dead(crawl, asked)
       sift(heap, 1)
     end
   end
-  return { heap[1] ~= nil, time, member, looked, told }
+  return { heap[1] ~= nil, told }
+end
+
+-- asked: seqs of letters; text to search for in lower case, or ''. Returns the letters, in this order; false for one
+-- that is gone or does not match. The last ones are left out if the reply would get too large.
+local function read_letters(crawl, asked)
+  local told, bytes, match = {}, 0, asked[2]
+  for index, seq in ipairs(asked[1]) do
+    local kept = call('HGET', crawl.prefix .. 'dead', seq)
+    local letter = kept and unpacked(kept)
+    if letter and (match == '' or matches(letter, match)) then
+      told[index] = letter
+      bytes = bytes + #kept
+      if bytes > MOST_BYTES then
+        break
+      end
+    else
+      told[index] = false
+    end
+  end
+  return told
 end
 
 -- The number of letters without a group: they are from a version that had no groups.
