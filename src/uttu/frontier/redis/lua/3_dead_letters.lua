@@ -103,7 +103,8 @@ local function step(reader, after)
     reader.index = reader.index + 2
     if reader.index > #reader.found then
       local rank = call('ZREVRANK', reader.key, reader.member) + 1
-      reader.found = call('ZREVRANGE', reader.key, rank, rank + MOST_READ - 1, 'WITHSCORES')
+      reader.ahead = math.min(2 * reader.ahead, MOST_READ)
+      reader.found = call('ZREVRANGE', reader.key, rank, rank + reader.ahead - 1, 'WITHSCORES')
       reader.index = 1
     end
     reader.member, reader.time = reader.found[reader.index], reader.found[reader.index + 1]
@@ -139,7 +140,7 @@ local function open_readers(crawl, ids, after, most)
   local heap, ahead = {}, math.min(MOST_READ, math.ceil(most / #ids) + 1)
   for _, id in ipairs(ids) do
     local key, latest = group_key(crawl, id), after and after.time or '+inf'
-    local reader = { key = key, index = -1 }
+    local reader = { key = key, index = -1, ahead = ahead }
     reader.found = call('ZREVRANGEBYSCORE', key, latest, '-inf', 'WITHSCORES', 'LIMIT', 0, ahead)
     if reader.found[1] then
       step(reader, after)
