@@ -23,7 +23,7 @@ from uttu.model.inspection import DeadGroup, DeadPage, DeadQuery, group_reason
 from uttu.model.lease import DeadLetter
 
 _AT_ONCE: Final = 400
-_GROUPS_AT_ONCE: Final = 100
+_GROUPS_AT_ONCE: Final = 50
 # A search ends after this time, even if it has not looked at MOST_SEARCHED letters.
 _SEARCH_SECONDS: Final = 0.05
 # Letters of the version before may still come from its workers; they are looked for once in this time.
