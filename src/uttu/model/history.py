@@ -7,6 +7,7 @@ distance are kept.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -56,6 +57,8 @@ class EventKind(StrEnum):
     """A lane is held. Fields: lane, seconds, reason."""
     OPERATOR = "operator"
     """An operator did something. Fields: by, action, and what it was done to."""
+    OUTPUT = "output"
+    """An output failed, or works again. Fields: output, what, reason."""
 
 
 class CrawlEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,20 +73,24 @@ class CrawlEvent(msgspec.Struct, frozen=True, kw_only=True):
     fields: dict[str, str | int | float] = {}
 
 
-def thin_out(times: list[float], now: float) -> list[float]:
+def thin_out(times: Sequence[float], now: float) -> list[float]:
     """Return the times of the samples to drop. ``times`` are in ascending order.
 
-    In each slot of a resolution the first sample stays. A sample older than the longest resolution is dropped.
+    In each slot of a resolution the first sample stays: it is also the first in a slot of the next resolution, so
+    thinning out early or often gives the same samples. What is older than the longest resolution is dropped. The
+    latest sample always stays: it holds the totals of a crawl that ended.
     """
     dropped = []
     kept_slot: tuple[int, int] | None = None
-    for at in times:
-        distance = next((distance for distance, age in RESOLUTIONS if now - at <= age), None)
-        if distance is None:
-            dropped.append(at)
-            continue
-        slot = (distance, int(at // distance))
-        if slot == kept_slot:
+    for at in times[:-1]:
+        distance = _distance(now - at)
+        slot = (distance, int(at // distance)) if distance else kept_slot
+        if not distance or slot == kept_slot:
             dropped.append(at)
         kept_slot = slot
     return dropped
+
+
+def _distance(age: float) -> int:
+    """The distance of samples of this age; 0 if they are not kept."""
+    return next((distance for distance, longest in RESOLUTIONS if age <= longest), 0)
