@@ -76,8 +76,8 @@ def drain(
     from uttu.operations.workers import drain_worker
 
     done = asyncio.run(drain_worker(crawl, frontier, worker, say, by=find_operator()))
-    left = format_count(done.left, "worker")
+    left = f"{format_count(done.left, 'worker')} {'goes' if done.left == 1 else 'go'} on"
     if done.is_new:
-        print(f"{done.worker.name} finishes {format_count(done.worker.in_flight, 'page')} and leaves; {left} go on")
+        print(f"{done.worker.name} finishes {format_count(done.worker.in_flight, 'page')} and leaves; {left}")
     else:
-        print(f"{done.worker.name} is leaving already; {left} go on")
+        print(f"{done.worker.name} is leaving already; {left}")

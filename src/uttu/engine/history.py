@@ -176,9 +176,11 @@ class EventRecorder:
             self._waiting.append((kind, fields))
 
     async def _run(self) -> None:
-        while not self._over.is_set():
+        over = False
+        while not over:
             await wait_for_event(self._over, _PAUSE_SECONDS)
-            if summary := self._lanes.summarize(self._clock.monotonic(), last=self._over.is_set()):
+            over = self._over.is_set()
+            if summary := self._lanes.summarize(self._clock.monotonic(), last=over):
                 self._add(EventKind.LANE, summary)
             batch, self._waiting = self._waiting, []
             if batch:
