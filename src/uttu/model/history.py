@@ -7,6 +7,7 @@ distance are kept.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
@@ -80,17 +81,13 @@ def thin_out(times: Sequence[float], now: float) -> list[float]:
     thinning out early or often gives the same samples. What is older than the longest resolution is dropped. The
     latest sample always stays: it holds the totals of a crawl that ended.
     """
-    dropped = []
-    kept_slot: tuple[int, int] | None = None
-    for at in times[:-1]:
-        distance = _distance(now - at)
-        slot = (distance, int(at // distance)) if distance else kept_slot
-        if not distance or slot == kept_slot:
-            dropped.append(at)
-        kept_slot = slot
-    return dropped
-
-
-def _distance(age: float) -> int:
-    """The distance of samples of this age; 0 if they are not kept."""
-    return next((distance for distance, longest in RESOLUTIONS if age <= longest), 0)
+    dropped: list[float] = []
+    end = len(times) - 1
+    for distance, longest in RESOLUTIONS:
+        start = bisect_left(times, now - longest, hi=max(end, 0))
+        slots = [at // distance for at in times[start:end]]
+        dropped += [
+            at for at, slot, former in zip(times[start + 1 : end], slots[1:], slots, strict=False) if slot == former
+        ]
+        end = start
+    return [*times[:end], *dropped] if end > 0 else dropped
