@@ -83,7 +83,7 @@ def test_history(uttu: Uttu) -> None:
     in_store(record)
     points = json.loads(uttu("history", "shop", "--minutes", "10", "-n", "60", "--json").out)
     assert [point["pages"] for point in points][:2] == [pytest.approx(5.0), pytest.approx(5.0)]
-    assert "100% 2xx" in uttu("history", "shop").out
+    assert "100% 2xx" in uttu("history", "shop", "--minutes", "10", "-n", "60").out
 
 
 def test_events_are_followed(uttu: Uttu) -> None:

@@ -17,6 +17,7 @@ from uttu.frontier.base import Rules
 from uttu.model import Request
 from uttu.operations import connections, crawls
 from uttu.operations.connections import connect_frontier, kept_connections
+from uttu.runtime.registry import open_frontier
 
 
 @pytest.fixture
@@ -55,11 +56,10 @@ async def works_again(url: str, name: str) -> None:
 
 async def test_a_catalog_is_opened_once(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = []
-    real = connections.open_frontier
 
     async def count(url: str, folder: Path) -> object:
         opened.append(url)
-        return await real(url, folder)
+        return await open_frontier(url, folder)
 
     monkeypatch.setattr(connections, "open_frontier", count)
     name = await make(server.url)

@@ -39,7 +39,14 @@ from uttu.operations.diagnosis import (
     ],
 )
 def test_why_a_lane_waits(fields: dict[str, Any], wait: LaneWait) -> None:
-    known = {"name": "a.example", "pending": 5, "active": 0, "total": 9, "pace": Pace(0.5, 1), "wait": 0.0}
+    known: dict[str, Any] = {
+        "name": "a.example",
+        "pending": 5,
+        "active": 0,
+        "total": 9,
+        "pace": Pace(0.5, 1),
+        "wait": 0.0,
+    }
     assert describe_wait(LaneState(**(known | fields))) == wait
 
 
