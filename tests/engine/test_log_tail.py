@@ -48,6 +48,21 @@ def test_others_get_what_they_got_before(caplog: pytest.LogCaptureFixture) -> No
     assert (uttu.level, uttu.propagate, uttu.handlers) == before
 
 
+def test_handlers_of_a_program_get_what_they_got_before() -> None:
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    _log.addHandler(handler)
+    try:
+        with keep_log_tail() as tail:
+            _log.info("Not made")
+            _log.warning("For the program")
+            assert tail.lines[-1].text == "For the program"
+    finally:
+        _log.removeHandler(handler)
+    assert [record.getMessage() for record in records] == ["For the program"]
+
+
 def test_warnings_are_printed_without_any_setup() -> None:
     program = (
         "import logging; from uttu.engine.log_tail import keep_log_tail\n"
