@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from logging.handlers import QueueHandler
+from queue import Queue
 
 import pytest
 
@@ -49,9 +51,8 @@ def test_others_get_what_they_got_before(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_handlers_of_a_program_get_what_they_got_before() -> None:
-    records: list[logging.LogRecord] = []
-    handler = logging.Handler()
-    handler.emit = records.append  # type: ignore[method-assign]
+    records: Queue[logging.LogRecord] = Queue()
+    handler = QueueHandler(records)
     _log.addHandler(handler)
     try:
         with keep_log_tail() as tail:
@@ -60,7 +61,7 @@ def test_handlers_of_a_program_get_what_they_got_before() -> None:
             assert tail.lines[-1].text == "For the program"
     finally:
         _log.removeHandler(handler)
-    assert [record.getMessage() for record in records] == ["For the program"]
+    assert [records.get_nowait().getMessage() for _ in range(records.qsize())] == ["For the program"]
 
 
 def test_warnings_are_printed_without_any_setup() -> None:
