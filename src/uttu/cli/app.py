@@ -38,6 +38,7 @@ _COMMANDS: Final = {
     "history": _Command("history", "Show a crawl over time."),
     "events": _Command("history", "Show what happened in a crawl."),
     "workers": _Command("workers", "Show the workers of a crawl and their logs."),
+    "keys": _Command("inspect", "Show what a crawl takes on its Redis server."),
     "settings": _Command("inspect", "Show the settings of a crawl and their sources."),
     "push": _Command("items", "Add start URLs to a crawl."),
     "pause": _Command("control", "Pause a crawl on all its workers."),
