@@ -10,6 +10,7 @@ from uttu.cli.app import app_for
 
 COMMANDS = [
     "new",
+    "spiders",
     "crawl",
     "worker",
     "status",
@@ -19,6 +20,7 @@ COMMANDS = [
     "history",
     "events",
     "workers",
+    "keys",
     "settings",
     "push",
     "pause",

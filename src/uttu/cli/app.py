@@ -28,6 +28,7 @@ class _Command(NamedTuple):
 
 _COMMANDS: Final = {
     "new": _Command("dev", "Write a small spider that works."),
+    "spiders": _Command("crawl", "List the spiders of this folder."),
     "crawl": _Command("crawl", "Run a spider, or resume its crawl.", logged=True),
     "worker": _Command("crawl", "Take part in a crawl that is running.", logged=True),
     "status": _Command("inspect", "Show the state of crawls."),
@@ -37,6 +38,7 @@ _COMMANDS: Final = {
     "history": _Command("history", "Show a crawl over time."),
     "events": _Command("history", "Show what happened in a crawl."),
     "workers": _Command("workers", "Show the workers of a crawl and their logs."),
+    "keys": _Command("inspect", "Show what a crawl takes on its Redis server."),
     "settings": _Command("inspect", "Show the settings of a crawl and their sources."),
     "push": _Command("items", "Add start URLs to a crawl."),
     "pause": _Command("control", "Pause a crawl on all its workers."),

@@ -1,4 +1,4 @@
-"""``uttu status``, ``uttu top``, ``uttu why`` and ``uttu settings``: show the state of crawls.
+"""``uttu status``, ``top``, ``why``, ``settings`` and ``keys``: show the state of crawls.
 
 :class:`~uttu.operations.monitor.CrawlMonitor` takes the snapshots of ``top``; this module draws them, as text or as a
 live view. :mod:`uttu.cli.views` draws ``status`` and ``why``.
@@ -289,3 +289,18 @@ def settings(
         Screen().table(("setting", "value", "source"), rows)
     else:
         say("all settings have their defaults" if found else "its settings are not known: an older Uttu started it")
+
+
+def keys(crawl: WhichCrawl = "", frontier: FrontierUrl = "", as_json: AsJson = False) -> None:
+    """Show what a crawl on Redis takes in the memory of the server, by kind of key."""
+    import asyncio
+
+    from uttu.cli.output import print_json, say
+    from uttu.operations.crawls import read_keys
+
+    found = asyncio.run(read_keys(crawl, frontier, say))
+    if as_json:
+        print_json(found)
+        return
+    rows = [(each.kind, f"{each.keys:,}", format_size(each.bytes)) for each in found]
+    Screen().table(("kind", "keys", "size"), rows, ("keys", "size"))

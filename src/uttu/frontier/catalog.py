@@ -7,7 +7,7 @@ A catalog has one crawl per name. ``create`` sets an existing crawl of that name
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -76,3 +76,22 @@ class CrawlCatalog(Protocol):
 
     async def close(self) -> None:
         """Release the connections of this process."""
+
+
+class KeySize(msgspec.Struct, frozen=True):
+    """All keys of one kind in a crawl: how many there are, and the bytes they take."""
+
+    kind: str
+    keys: int
+    bytes: int
+
+
+@runtime_checkable
+class KeySizes(Protocol):
+    """A catalog that can say what takes its memory. Optional."""
+
+    async def key_sizes(self, crawl: str) -> list[KeySize]:
+        """Return the kinds of keys of a crawl, the largest first. Sizes of many keys are estimated from some of them.
+
+        :raises StoreError: no crawl has this name.
+        """

@@ -23,7 +23,7 @@ from uttu import settings
 from uttu.clients.addresses import mask_password
 from uttu.errors import StoreError, UttuError
 from uttu.frontier.base import Rules
-from uttu.frontier.catalog import CrawlCatalog, CrawlStore
+from uttu.frontier.catalog import CrawlCatalog, CrawlStore, KeySize, KeySizes
 from uttu.model import Counts
 from uttu.model.crawl import NO_REASON, CrawlState, Reason, SettingValue, WorkerReport
 from uttu.model.facts import CrawlFacts
@@ -394,6 +394,17 @@ async def read_settings(crawl: str, frontier: str, report: Report, folder: Path 
     """
     async with select_crawl(crawl, frontier, report, folder) as found:
         return list((await found.store.ledger.facts()).settings)
+
+
+async def read_keys(crawl: str, frontier: str, report: Report, folder: Path = Path()) -> list[KeySize]:
+    """What a crawl takes in the memory of its server, by kind of key, the largest first.
+
+    :raises StoreError: the store can't be reached, has no such crawl, or has no keys.
+    """
+    async with select_crawl(crawl, frontier, report, folder) as found:
+        if not isinstance(found.catalog, KeySizes):
+            raise StoreError(f"Only crawls on Redis have keys; this one is {describe_frontier(found.catalog)}")
+        return await found.catalog.key_sizes(found.name)
 
 
 async def record_action(store: CrawlStore, by: str, action: str, **fields: str | int | float) -> None:

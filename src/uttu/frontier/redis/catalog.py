@@ -22,13 +22,14 @@ from uttu.clients.addresses import mask_password
 from uttu.clock import Clock
 from uttu.errors import StoreError, UttuError
 from uttu.frontier.base import Rules
-from uttu.frontier.catalog import CrawlStore
+from uttu.frontier.catalog import CrawlStore, KeySize
 from uttu.frontier.redis.cache import CrawlCaches
 from uttu.frontier.redis.connection import StoreConnection
 from uttu.frontier.redis.crawl import EMPTY_TALLY, RedisCrawl, Tally
 from uttu.frontier.redis.frontier import RedisFrontier
 from uttu.frontier.redis.history import RedisHistory
 from uttu.frontier.redis.inspector import RedisInspector
+from uttu.frontier.redis.keys import read_key_sizes
 from uttu.frontier.redis.outbox import RedisLedger, RedisMemo, RedisOutbox, RedisSeedQueue
 from uttu.frontier.redis.records import scan
 from uttu.frontier.redis.transfer import RedisTransfer
@@ -165,6 +166,13 @@ class RedisCatalog:
     async def close(self) -> None:
         self._caches.close()
         await self._server.close()
+
+    async def key_sizes(self, crawl: str) -> list[KeySize]:
+        """See :class:`uttu.frontier.catalog.KeySizes`."""
+        number = await self._number(crawl, "number")
+        if not number:
+            raise StoreError(f"there is no crawl {crawl!r} on {self._server.place}")
+        return await read_key_sizes(RedisCrawl(self._server, crawl, number, Rules()), _KEYS)
 
     def store(self, crawl: str, number: int, rules: Rules, clock: Clock | None = None) -> CrawlStore:
         """Return the roles of a crawl; ``clock`` is for tests."""
