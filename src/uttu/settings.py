@@ -34,7 +34,7 @@ ENVIRONMENT_PREFIX = "UTTU_"
 # Not settings: they hold for a process and its children. See uttu.runtime.logs.
 LOG_VARIABLES = tuple(ENVIRONMENT_PREFIX + name for name in ("LOG_LEVEL", "LOG_FILE", "LOG_FORMAT"))
 # Settings that may hold a password and that all processes of a crawl need.
-_SECRET_SETTINGS = ("frontier", "bus", "proxy", "headers")
+SECRET_SETTINGS = ("frontier", "bus", "proxy", "headers")
 # Headers whose values are shown.
 _PLAIN_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "cache-control", "referer", "user-agent"})
 # Numbers must be 0 or more, except these: above 0, or at least the given value.
@@ -43,7 +43,7 @@ _LEAST = {"concurrency": 1, "max_body": 1}
 # Words for booleans, besides those of msgspec: true, false, 1 and 0.
 _BOOLEAN_WORDS = {"yes": True, "on": True, "no": False, "off": False}
 # Tables of uttu.toml that other modules read.
-OTHER_TABLES = frozenset({"jobs"})
+OTHER_TABLES = frozenset({"dashboard", "jobs"})
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -253,7 +253,7 @@ def _load_one(name: str, folder: Path, environment: Mapping[str, str]) -> str:
 
 def export_secrets(settings: Settings) -> dict[str, str]:
     """Settings that must not appear in the list of processes, as environment variables."""
-    values = {name: getattr(settings, name) for name in _SECRET_SETTINGS}
+    values = {name: getattr(settings, name) for name in SECRET_SETTINGS}
     return {
         ENVIRONMENT_PREFIX + name.upper(): value if isinstance(value, str) else msgspec.json.encode(value).decode()
         for name, value in values.items()

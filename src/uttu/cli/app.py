@@ -28,6 +28,7 @@ class _Command(NamedTuple):
 
 _COMMANDS: Final = {
     "new": _Command("dev", "Write a small spider that works."),
+    "spiders": _Command("crawl", "List the spiders of this folder."),
     "crawl": _Command("crawl", "Run a spider, or resume its crawl.", logged=True),
     "worker": _Command("crawl", "Take part in a crawl that is running.", logged=True),
     "status": _Command("inspect", "Show the state of crawls."),
