@@ -1,0 +1,1 @@
+"""The dashboard: an HTTP API and pages over the operations."""
