@@ -1,13 +1,14 @@
 """What all requests share: the settings, the stores and brokers by name, accounts, the audit log, and a cache.
 
-Many people look at the same pages. So results are kept for ``FRESH_SECONDS``, and while one request reads something, all
-others that want the same wait for it (single flight). No call may hang: one that takes longer than ``CALL_SECONDS`` ends
-with :class:`Unavailable`, and so do, for the same time, all others on the same server.
+Many people look at the same pages. So results are kept for ``FRESH_SECONDS``, and while one request reads something,
+all others that want the same wait for it (single flight). No call may hang: one that takes longer than ``CALL_SECONDS``
+ends with :class:`Unavailable`. The error is shared like a value.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
@@ -20,10 +21,13 @@ from uttu.api.accounts import Accounts
 from uttu.api.audit import AuditLog
 from uttu.api.problems import NotFound, Unavailable
 from uttu.api.settings import DashboardConfig
-from uttu.operations.crawls import connect_configured_frontier
+from uttu.operations.connections import KeptConnections, connect_configured_frontier
 
 if TYPE_CHECKING:
     from celery import Celery
+
+    from uttu.jobs.confinement import Confinement
+    from uttu.operations.task_monitor import TaskMonitor
 
 FRESH_SECONDS: Final = 1.0
 CALL_SECONDS: Final = 1.8
@@ -99,6 +103,12 @@ class Context:
         self.audit = AuditLog(config.access_file.with_name("audit.jsonl"))
         self.cache = SharedCache()
         self.closing = asyncio.Event()
+        self.exporting = asyncio.Lock()
+        """One export at a time: file locks belong to the whole process, so two exports would not exclude each other."""
+        self.kept: KeptConnections | None = None
+        """The open connections to stores, while the server runs."""
+        self.task_monitor: TaskMonitor | None = None
+        self._behind: set[asyncio.Task[Any]] = set()
         self._app: Celery | None = None
 
     def store_url(self, store: str) -> str:
@@ -116,7 +126,9 @@ class Context:
         :raises NotFound: no broker has this name.
         """
         if bus not in self.buses:
-            there = f"there are: {', '.join(self.buses)}" if self.buses else "set bus in uttu.toml, or [dashboard] buses"
+            there = (
+                f"there are: {', '.join(self.buses)}" if self.buses else "set bus in uttu.toml, or [dashboard] buses"
+            )
             raise NotFound(f"There is no broker {bus!r:.100}; {there}")
         return self.buses[bus]
 
@@ -144,30 +156,47 @@ class Context:
         what: str,
         call: Callable[[], Coroutine[Any, Any, T]],
         seconds: float = FRESH_SECONDS,
-        timeout: float = CALL_SECONDS,
+        limit: float = CALL_SECONDS,
     ) -> T:
         """The result of a call, shared with other requests for the same.
 
         :param what: The name of the server that is asked, for the message.
         :raises Unavailable: it did not answer in time.
         """
-        return await self.cache.get(key, lambda: limit_time(call(), what, timeout), seconds)
+        return await self.cache.get(key, lambda: self._call(call, what, limit), seconds)
 
-    async def change(self, what: str, call: Awaitable[T], timeout: float = CHANGE_SECONDS) -> T:
+    async def _call(self, call: Callable[[], Awaitable[T]], what: str, limit: float) -> T:
+        with self.kept.use() if self.kept is not None else contextlib.nullcontext():
+            return await limit_time(call(), what, limit)
+
+    async def change(self, what: str, call: Awaitable[T], limit: float = CHANGE_SECONDS) -> T:
         """The result of a call that changes something. Cached results are forgotten.
 
         :raises Unavailable: it did not answer in time.
         """
         try:
-            return await limit_time(call, what, timeout)
+            return await self._call(lambda: call, what, limit)
         finally:
             self.cache.clear()
 
+    async def change_in_thread(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """As :meth:`change`, for a call that takes long and may block: it runs in a loop of its own."""
+        try:
+            return await asyncio.to_thread(lambda: asyncio.run(call()))
+        finally:
+            self.cache.clear()
+
+    def run_behind(self, call: Coroutine[Any, Any, object]) -> None:
+        """Run a call that nobody waits for."""
+        task = asyncio.create_task(call)
+        self._behind.add(task)
+        task.add_done_callback(self._behind.discard)
+
     async def read_in_thread(
-        self, key: Any, what: str, call: Callable[[], T], seconds: float = FRESH_SECONDS, timeout: float = CALL_SECONDS
+        self, key: Any, what: str, call: Callable[[], T], seconds: float = FRESH_SECONDS, limit: float = CALL_SECONDS
     ) -> T:
         """As :meth:`read`, for a function that blocks."""
-        return await self.read(key, what, lambda: asyncio.to_thread(call), seconds, timeout)
+        return await self.read(key, what, lambda: asyncio.to_thread(call), seconds, limit)
 
     @property
     def app(self) -> Celery:
@@ -181,9 +210,24 @@ class Context:
             self._app = App.load(self.folder)
         return self._app
 
+    @property
+    def confinement(self) -> Confinement:
+        """What requests may name: files of the project's folder, and servers of its settings.
+
+        :raises ConfigError: the settings are wrong, or the jobs extra is not installed.
+        """
+        from uttu.jobs.confinement import Confinement
+
+        return Confinement.of(self.app)
+
     async def close(self) -> None:
         self.closing.set()
+        for task in self._behind:
+            task.cancel()
+        await asyncio.gather(*self._behind, return_exceptions=True)
         await self.cache.close()
+        if self.task_monitor is not None:
+            await asyncio.to_thread(self.task_monitor.stop)
 
 
 async def limit_time(call: Awaitable[T], what: str, seconds: float) -> T:

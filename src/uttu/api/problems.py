@@ -1,7 +1,8 @@
 """Errors as RFC 9457 documents (``application/problem+json``).
 
-The status of each class of Uttu's error tree is decided here and nowhere else. ``type`` names the class, so a client can
-tell a store that is away from one that does not accept a value; ``detail`` is the message that the command line prints.
+The status of each class of Uttu's error tree is decided here and nowhere else. ``type`` names the class, so a client
+can tell a store that is away from one that does not accept a value; ``detail`` is the message that the command line
+prints.
 """
 
 from __future__ import annotations

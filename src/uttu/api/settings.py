@@ -135,7 +135,7 @@ def load_config(
 def _name_stores(urls: Sequence[str], own: str) -> dict[str, str]:
     """Name the stores. The one of the project's settings keeps an empty URL, so that commands don't repeat it."""
     if not urls:
-        return {slug: "" for slug in name_servers([own])}
+        return dict.fromkeys(name_servers([own]), "")
     return {slug: "" if url == own else url for slug, url in name_servers(urls).items()}
 
 

@@ -98,9 +98,7 @@ async def peek_messages(
         f"The broker {bus}",
         lambda: operations.peek_messages(url, group, limit, dead=dead),
     )
-    return [
-        PeekedMessage(reason=operations.dead_reason(message), **delivery_dict(message)) for message in found
-    ]
+    return [PeekedMessage(reason=operations.dead_reason(message), **delivery_dict(message)) for message in found]
 
 
 async def publish_message(
@@ -151,6 +149,4 @@ async def republish_dead(
 ) -> Number:
     """Return dead letters of a group to it, the oldest first."""
     url = context.bus_url(bus)
-    return Number(
-        await context.change(f"The broker {bus}", operations.republish_dead(url, group, limit), LONG_SECONDS)
-    )
+    return Number(await context.change(f"The broker {bus}", operations.republish_dead(url, group, limit), LONG_SECONDS))
