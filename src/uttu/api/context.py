@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -108,6 +109,8 @@ class Context:
         self.kept: KeptConnections | None = None
         """The open connections to stores, while the server runs."""
         self.task_monitor: TaskMonitor | None = None
+        self.lags: dict[str, deque[tuple[float, dict[str, int]]]] = {}
+        """The lags of groups over time, by broker."""
         self._behind: set[asyncio.Task[Any]] = set()
         self._app: Celery | None = None
 
@@ -132,6 +135,20 @@ class Context:
             raise NotFound(f"There is no broker {bus!r:.100}; {there}")
         return self.buses[bus]
 
+    async def read_names(self, store: str) -> list[str]:
+        """The names of all crawls of a store.
+
+        :raises NotFound: there is no such store.
+        :raises Unavailable: the store is away.
+        """
+        url = self.store_url(store)
+
+        async def read() -> list[str]:
+            async with connect_configured_frontier(url, self.folder) as catalog:
+                return await catalog.names()
+
+        return await self.read(("names", store), f"The store {store}", read)
+
     async def check_crawl(self, store: str, crawl: str) -> str:
         """Check that a store has a crawl of exactly this name. Returns the URL of the store.
 
@@ -139,14 +156,8 @@ class Context:
         :raises Unavailable: the store is away.
         """
         url = self.store_url(store)
-
-        async def read_names() -> list[str]:
-            async with connect_configured_frontier(url, self.folder) as catalog:
-                return await catalog.names()
-
-        names = await self.read(("names", store), f"The store {store}", read_names)
+        names = await self.read_names(store)
         if crawl not in names:
-            self.cache.clear()
             raise NotFound(f"There is no crawl {crawl!r:.100} in the store {store}")
         return url
 

@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, get_type_hints
+from typing import Annotated, Any, Final, get_type_hints
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -24,11 +24,13 @@ from uttu.api.problems import BadParameters, BodyTooLarge, BodyTooSlow, Malforme
 PREFIX: Final = "/api/v1"
 MOST_BODY_BYTES: Final = 1_000_000
 BODY_SECONDS: Final = 10.0
+# Programs expect these at the top.
+_AT_ROOT: Final = ("/healthz", "/metrics")
 _PATH_NAME: Final = re.compile(r"{(\w+)}")
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """An endpoint. ``params`` has the path and query parameters, ``body`` the fields of the JSON object.
+    """An endpoint at ``path``. ``params`` has the path and query parameters, ``body`` the fields of the JSON object.
 
     ``role`` None is for endpoints that need no login. ``fixed`` are arguments that the path decides. ``respond`` is set
     instead of ``call`` if the response is not JSON, or sets cookies; ``media_type`` is the type of its response.
@@ -94,7 +96,7 @@ def make_endpoint(
     title = "".join(word.title() for word in name.split("_"))
     return Endpoint(
         method=method,
-        path=path,
+        path=PREFIX + path,
         role=role,
         name=name,
         summary=summary or (inspect.getdoc(call) or "").partition("\n")[0],
@@ -113,8 +115,6 @@ _LIMITS: Final[dict[str, Any]] = {"limit": msgspec.Meta(ge=1, le=1000)}
 
 
 def _list_field(field: msgspec.structs.FieldInfo) -> tuple[Any, ...]:
-    from typing import Annotated
-
     kind = Annotated[field.type, _LIMITS[field.name]] if field.name in _LIMITS else field.type
     if field.default is not msgspec.NODEFAULT:
         return (field.name, kind, field.default)
@@ -140,7 +140,7 @@ def make_raw_endpoint(
     """Make an endpoint whose function makes the response itself. It gets the request, the context and the body."""
     return Endpoint(
         method=method,
-        path=path,
+        path=path if path in _AT_ROOT else PREFIX + path,
         role=role,
         name=respond.__name__,
         summary=(inspect.getdoc(respond) or "").partition("\n")[0],
@@ -230,7 +230,9 @@ async def read_json(request: Request, kind: type[msgspec.Struct]) -> msgspec.Str
 
 
 # Fields that may hold secrets or much data.
-_HIDDEN: Final = frozenset({"password", "old", "payload", "headers", "settings", "arguments", "kwargs", "args", "table"})
+_HIDDEN: Final = frozenset(
+    {"password", "old", "payload", "headers", "settings", "arguments", "kwargs", "args", "table"}
+)
 
 
 def describe_target(given: Mapping[str, Any]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Sequence
-from enum import StrEnum
+from enum import Enum, StrEnum
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -28,7 +29,7 @@ def describe_api(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     by_type = dict(zip([id(kind) for kind in (*results, *bodies, *params)], schemas, strict=False))
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
-        found = paths.setdefault(PREFIX + endpoint.path if endpoint.role or endpoint.call else endpoint.path, {})
+        found = paths.setdefault(endpoint.path, {})
         found[endpoint.method.lower()] = _describe_endpoint(endpoint, replaced, by_type, components)
     for kind in {schema["$ref"].rpartition("/")[2] for schema in schemas if "$ref" in schema}:
         if kind.endswith("Parameters"):
@@ -62,7 +63,9 @@ def _describe_endpoint(
     described: dict[str, Any] = {
         "operationId": endpoint.name,
         "summary": endpoint.summary,
-        "tags": [endpoint.path.strip("/").partition("/")[0].partition(":")[0].partition(".")[0] or "api"],
+        "tags": [
+            endpoint.path.removeprefix(PREFIX).strip("/").partition("/")[0].partition(":")[0].partition(".")[0] or "api"
+        ],
         "parameters": list(_describe_params(endpoint, by_type[id(replaced.of(endpoint.params))], components)),
         "responses": {
             "200": {"description": "Done", "content": {endpoint.media_type: {"schema": schema}}},
@@ -116,9 +119,8 @@ class _Replacement:
         if origin in (typing.Union, types.UnionType):
             enums = [each for each in new if isinstance(each, type) and issubclass(each, StrEnum)]
             if len(enums) > 1:
-                merged = StrEnum(
-                    "Or".join(each.__name__ for each in enums), {m.name: m.value for each in enums for m in each}
-                )
+                name = "Or".join(each.__name__ for each in enums)
+                merged = Enum(name, {m.name: m.value for each in enums for m in each}, type=str)
                 new = (merged, *(each for each in new if each not in enums))
             return typing.Union[new] if new != args else kind  # noqa: UP007
         return kind if new == args else types.GenericAlias(origin, new)
@@ -128,14 +130,18 @@ class _Replacement:
         new = [self.of(field.type) for field in fields]
         if all(old.type is each or old.type == each for old, each in zip(fields, new, strict=True)):
             return kind
-        made = []
+        made: list[Any] = []
         for field, each in zip(fields, new, strict=True):
             if field.required:
                 made.append((field.encode_name, each))
             else:
                 default = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
                 # Defaults of other types than JSON's can't be described.
-                made.append((field.encode_name, each, msgspec.field(default_factory=lambda value=default: value)))
+                made.append((field.encode_name, each, msgspec.field(default_factory=partial(_return, default))))
         found = msgspec.defstruct(kind.__name__, made, kw_only=True, module=kind.__module__)
         found.__doc__ = kind.__doc__
         return found
+
+
+def _return(value: Any) -> Any:
+    return value

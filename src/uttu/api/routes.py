@@ -89,20 +89,40 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     make_endpoint("POST", "/tokens:remove", _A, accounts.remove_token),
     make_endpoint("GET", "/audit", _A, accounts.read_audit),
     make_raw_endpoint("GET", "/session", _V, sessions.read_session, "application/json", result=sessions.SessionView),
-    make_raw_endpoint("POST", "/session:password", _V, sessions.change_own_password, "application/json",
-                      body=sessions.NewPassword, result=sessions.SessionView),
+    make_raw_endpoint(
+        "POST",
+        "/session:password",
+        _V,
+        sessions.change_own_password,
+        "application/json",
+        body=sessions.NewPassword,
+        result=sessions.SessionView,
+    ),
     make_raw_endpoint("POST", "/session:end", _V, sessions.log_out, "application/json", result=sessions.SessionView),
     # Streams
     make_raw_endpoint("GET", "/events", _V, streams.follow_events, "text/event-stream"),
-    make_raw_endpoint("GET", f"{_CRAWL}/items:download", _V, streams.download_items, "application/x-ndjson",
-                      params=streams.DownloadParameters),
+    make_raw_endpoint(
+        "GET",
+        f"{_CRAWL}/items:download",
+        _V,
+        streams.download_items,
+        "application/x-ndjson",
+        params=streams.DownloadParameters,
+    ),
     make_raw_endpoint("GET", "/metrics", _V, show_metrics, "text/plain"),
 )
-"""Endpoints below ``/api/v1``."""
+"""Endpoints that need a role."""
 
 PUBLIC: Final[tuple[Endpoint, ...]] = (
-    make_raw_endpoint("POST", "/session:start", None, sessions.log_in, "application/json",
-                      body=sessions.Login, result=sessions.SessionView),
+    make_raw_endpoint(
+        "POST",
+        "/session:start",
+        None,
+        sessions.log_in,
+        "application/json",
+        body=sessions.Login,
+        result=sessions.SessionView,
+    ),
     make_raw_endpoint("GET", "/healthz", None, show_health, "application/json", result=Health),
 )
 """Endpoints that need no login."""

@@ -1,4 +1,4 @@
-"""Logging in and out, by JSON. The login page sends a form to the same functions of :class:`~uttu.api.access.Access`."""
+"""Logging in and out by JSON. The login page uses the same functions of :class:`~uttu.api.access.Access`."""
 
 from __future__ import annotations
 
@@ -58,9 +58,7 @@ async def log_in(request: Request, context: Context, given: Login) -> Response:
     session = await context.access.log_in(request, given.name, given.password)
     role = context.accounts.read().users[session.user].role
     request.state.user = User(session.user, role)
-    response = _respond(
-        SessionView(user=session.user, role=role, via="session", csrf=context.access.csrf_of(session))
-    )
+    response = _respond(SessionView(user=session.user, role=role, via="session", csrf=context.access.csrf_of(session)))
     context.access.set_session(request, response, session)
     return response
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+import contextlib
+import time
+from collections import deque
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -15,6 +18,9 @@ from uttu.operations import bus as operations
 from uttu.operations.bus import BusDescription, Group, PublishResult
 from uttu.operations.lines import MessageTemplate, delivery_dict
 
+LAG_SECONDS: Final = 10.0
+_LAG_POINTS: Final = 360
+_MOST_GROUPS: Final = 200
 Count = Annotated[int, msgspec.Meta(ge=1, le=500)]
 
 
@@ -43,6 +49,13 @@ class PeekedMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     base64: str | None = None
     reason: str | None = None
     """Why it is a dead letter."""
+
+
+class LagPoint(msgspec.Struct, frozen=True):
+    """The lag of the groups of a broker at one moment."""
+
+    at: float
+    lags: dict[str, int]
 
 
 class Number(msgspec.Struct, frozen=True):
@@ -86,6 +99,23 @@ async def read_groups(context: Context, bus: str) -> list[Group]:
     """The groups of a broker with their lag."""
     url = context.bus_url(bus)
     return await context.read(("groups", bus), f"The broker {bus}", lambda: operations.read_groups(url))
+
+
+async def read_lags(context: Context, bus: str) -> list[LagPoint]:
+    """The lag of all groups over the last hour, as the dashboard has seen it since it started."""
+    context.bus_url(bus)
+    return [LagPoint(at, lags) for at, lags in context.lags.get(bus, ())]
+
+
+async def watch_lags(context: Context) -> None:
+    """Record the lag of all brokers every ``LAG_SECONDS``, until it is cancelled."""
+    while True:
+        for bus in context.buses:
+            with contextlib.suppress(UttuError, OSError):
+                groups = await read_groups(context, bus)
+                points = context.lags.setdefault(bus, deque(maxlen=_LAG_POINTS))
+                points.append((time.time(), {group.name: group.lag for group in groups[:_MOST_GROUPS]}))
+        await asyncio.sleep(LAG_SECONDS)
 
 
 async def peek_messages(
