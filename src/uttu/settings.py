@@ -13,16 +13,18 @@ import math
 import os
 import tomllib
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from uttu import __version__, former
+from uttu.clients.addresses import mask_password
 from uttu.errors import ConfigError, UsageError
 from uttu.frontier.base import Order, Rules
 from uttu.model import Pace
+from uttu.model.crawl import SettingSource, SettingValue
 from uttu.policy.retry import MAX_RETRY_AFTER
 from uttu.policy.robots import MAX_CRAWL_DELAY
 
@@ -32,14 +34,16 @@ ENVIRONMENT_PREFIX = "UTTU_"
 # Not settings: they hold for a process and its children. See uttu.runtime.logs.
 LOG_VARIABLES = tuple(ENVIRONMENT_PREFIX + name for name in ("LOG_LEVEL", "LOG_FILE", "LOG_FORMAT"))
 # Settings that may hold a password and that all processes of a crawl need.
-_SECRET_SETTINGS = ("frontier", "bus", "proxy", "headers")
+SECRET_SETTINGS = ("frontier", "bus", "proxy", "headers")
+# Headers whose values are shown.
+_PLAIN_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "cache-control", "referer", "user-agent"})
 # Numbers must be 0 or more, except these: above 0, or at least the given value.
 _ABOVE_0 = frozenset({"timeout", "connect_timeout", "read_timeout", "lease_seconds"})
 _LEAST = {"concurrency": 1, "max_body": 1}
 # Words for booleans, besides those of msgspec: true, false, 1 and 0.
 _BOOLEAN_WORDS = {"yes": True, "on": True, "no": False, "off": False}
 # Tables of uttu.toml that other modules read.
-OTHER_TABLES = frozenset({"jobs"})
+OTHER_TABLES = frozenset({"dashboard", "jobs"})
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -153,22 +157,79 @@ def load_settings(
     """
     merged: dict[str, Any] = {}
     unflagged: dict[str, Any] = {}
-    file = folder / SETTINGS_FILE
-    for source, values in (
-        ("the spider", spider or {}),
-        (str(file), {name: value for name, value in read_settings_file(file).items() if name not in OTHER_TABLES}),
-        ("the environment", _from_environment(environment)),
-        (flag_source, flags or {}),
-    ):
+    shown = {
+        SettingSource.SPIDER: "the spider",
+        SettingSource.FILE: str(folder / SETTINGS_FILE),
+        SettingSource.ENVIRONMENT: "the environment",
+        SettingSource.FLAG: flag_source,
+    }
+    for source, values in _read_sources(spider, flags, folder, environment).items():
         unflagged = dict(merged)
         for name, value in values.items():
-            merged[name] = _convert(source, name, value, UsageError if source == flag_source else ConfigError)
+            wrong = UsageError if source is SettingSource.FLAG else ConfigError
+            merged[name] = _convert(shown[source], name, value, wrong)
     try:
         return Settings(**merged)
     except ConfigError as error:
         # Settings contradict each other: a ConfigError if they do so without the flags, else the flags are wrong.
         Settings(**unflagged)
         raise UsageError(str(error)) from error
+
+
+def _read_sources(
+    spider: Mapping[str, Any] | None, flags: Mapping[str, Any] | None, folder: Path, environment: Mapping[str, str]
+) -> dict[SettingSource, Mapping[str, Any]]:
+    """The settings of each source as they are given there, from the weakest source to the strongest."""
+    file = read_settings_file(folder / SETTINGS_FILE)
+    return {
+        SettingSource.SPIDER: spider or {},
+        SettingSource.FILE: {name: value for name, value in file.items() if name not in OTHER_TABLES},
+        SettingSource.ENVIRONMENT: _from_environment(environment),
+        SettingSource.FLAG: flags or {},
+    }
+
+
+def describe_settings(
+    settings: Settings,
+    spider: Mapping[str, Any] | None = None,
+    flags: Mapping[str, Any] | None = None,
+    *,
+    folder: Path = Path(),
+    environment: Mapping[str, str] = os.environ,
+) -> tuple[SettingValue, ...]:
+    """All settings with the source of each, to show. Secrets are masked.
+
+    :param settings: What :func:`load_settings` returned for the other arguments.
+    :raises ConfigError: ``uttu.toml`` can't be read.
+    """
+    sources = {
+        name: source for source, values in _read_sources(spider, flags, folder, environment).items() for name in values
+    }
+    return tuple(
+        SettingValue(name, mask_setting(name, getattr(settings, name)), sources.get(name, SettingSource.DEFAULT))
+        for name in _TYPES
+    )
+
+
+def restore_settings(values: Iterable[SettingValue]) -> Settings:
+    """The settings of a crawl as they were stored; see :func:`describe_settings`. Secrets stay masked.
+
+    :raises ConfigError: another version stored a value that this one does not take.
+    """
+    known = {each.name: _convert("the crawl", each.name, each.value) for each in values if each.name in _TYPES}
+    return Settings(**known)
+
+
+def mask_setting(name: str, value: Any) -> Any:
+    """A setting that may be shown and stored: without passwords, and without values of headers that may hold one."""
+    if name == "headers":
+        return {key: text if key.lower() in _PLAIN_HEADERS else "***" for key, text in value.items()}
+    if name == "proxy":
+        # The user name alone may be an API key.
+        scheme, found, rest = value.rpartition("://")
+        login, at, place = rest.rpartition("@")
+        return f"{scheme}{found}***@{place}" if login or at else value
+    return mask_password(value) if name in ("frontier", "bus", "feed") else value
 
 
 def load_frontier(*, folder: Path = Path(), environment: Mapping[str, str] = os.environ) -> str:
@@ -192,7 +253,7 @@ def _load_one(name: str, folder: Path, environment: Mapping[str, str]) -> str:
 
 def export_secrets(settings: Settings) -> dict[str, str]:
     """Settings that must not appear in the list of processes, as environment variables."""
-    values = {name: getattr(settings, name) for name in _SECRET_SETTINGS}
+    values = {name: getattr(settings, name) for name in SECRET_SETTINGS}
     return {
         ENVIRONMENT_PREFIX + name.upper(): value if isinstance(value, str) else msgspec.json.encode(value).decode()
         for name, value in values.items()

@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message
 
-from uttu.bus.base import Delivery, HeaderFilter
+from uttu.bus.base import Delivery, HeaderFilter, SubscribeOptions
 from uttu.bus.kafka.partition import AssignedPartition, PartitionBatch, split_by_partition
 
 PARTITIONS = {
@@ -18,13 +18,17 @@ def record(topic: str, partition: int, offset: int, **more: Any) -> Message:
     return Message(topic=topic, partition=partition, offset=offset, **more)
 
 
+def subscribe_to(where: HeaderFilter | None = None, group: str = "g") -> SubscribeOptions:
+    return SubscribeOptions(topics=("#",), group=group, where=where)
+
+
 def shape(batches: list[PartitionBatch]) -> list[tuple[str, list[int], int]]:
     return [(batch.partition.name, batch.offsets, batch.read_to) for batch in batches]
 
 
 def split(messages: list[Message], where: HeaderFilter | None = None) -> list[PartitionBatch]:
     errors: list[KafkaError] = []
-    batches = split_by_partition(messages, PARTITIONS, where, errors.append)
+    batches = split_by_partition(messages, PARTITIONS, subscribe_to(where), errors.append)
     assert errors == []
     return batches
 
@@ -46,12 +50,18 @@ def test_filtered_messages_count_as_read() -> None:
     assert shape(split(messages, HeaderFilter({"lang": "fr"}))) == [("a/0", [], 3)]
 
 
+def test_republished_messages_are_for_their_group_alone() -> None:
+    messages = [record("a", 0, 1, headers=[("uttu-group", b"g")]), record("a", 0, 2)]
+    for group, offsets in (("g", [1, 2]), ("other", [2]), ("", [2])):
+        batches = split_by_partition(messages, PARTITIONS, subscribe_to(group=group), lambda error: None)
+        assert shape(batches) == [("a/0", offsets, 3)]
+
+
 def test_errors_of_the_driver_are_reported() -> None:
     errors: list[KafkaError] = []
     error = KafkaError(KafkaError._ALL_BROKERS_DOWN)
-    batches = split_by_partition(
-        [record("a", 0, 1), record("a", 0, 2, error=error), record("a", 0, 2)], PARTITIONS, None, errors.append
-    )
+    messages = [record("a", 0, 1), record("a", 0, 2, error=error), record("a", 0, 2)]
+    batches = split_by_partition(messages, PARTITIONS, subscribe_to(), errors.append)
     assert shape(batches) == [("a/0", [1, 2], 3)]
     assert errors == [error]
 

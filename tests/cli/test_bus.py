@@ -213,3 +213,42 @@ def test_a_broker_that_is_not_there(uttu: Uttu, command: list[str]) -> None:
 def test_what_is_no_bus(uttu: Uttu) -> None:
     told = uttu("bus", "groups", "--bus", "carrier-pigeon://loft")
     assert (told.code, told.err.startswith("uttu: there is no bus 'carrier-pigeon://loft'; write one of")) == (3, True)
+
+
+@on_every_broker
+def test_republish_returns_dead_letters(desk: Desk) -> None:
+    desk.open_group()
+    bury(desk)
+    assert desk.lines("republish", desk.group, "--json") == [{"group": desk.group, "republished": 1}]
+    assert desk.lines("peek", desk.group, "--dead") == []
+    (back,) = desk.lines("peek", desk.group)
+    assert (back["topic"], back["attempt"]) == (desk.topic, 1)
+    assert REASON_HEADER not in back.get("headers", {})
+    assert "0 dead letters republished" in desk("republish", desk.group).out
+
+
+WHAT_ONLY_IT_HAS = {
+    "redis": {"Keys"},
+    "rabbitmq": {"Exchanges", "Bindings", "Queues"},
+    "kafka": {"Brokers", "Partitions", "Offsets of groups"},
+}
+
+
+@on_every_broker
+def test_describe_shows_what_only_this_broker_has(desk: Desk) -> None:
+    desk.open_group()
+    desk("publish", desk.topic, '{"n": 1}')
+    (found,) = desk.lines("describe")
+    tables = {table["title"]: table for table in found["tables"]}
+    assert tables.keys() == WHAT_ONLY_IT_HAS[found["kind"]]
+    assert found["version"]
+    assert found["nodes"]
+    assert desk.topic in {topic["name"] for topic in found["topics"]}
+    cells = {str(cell) for table in tables.values() for row in table["rows"] for cell in row}
+    assert any(desk.group in cell for cell in cells)
+
+
+def test_republish_to_a_group_that_does_not_exist(desk: Desk) -> None:
+    told = desk("republish", "nobody")
+    assert told.code != 0
+    assert "There is no group nobody" in told.err

@@ -18,6 +18,7 @@ from uttu.frontier.catalog import CrawlStore
 from uttu.model import Pace, Request
 from uttu.model.crawl import CrawlState
 from uttu.model.lease import Trace
+from uttu.testing.contracts.store import list_lanes
 from uttu.testing.site import Site, SiteProcess
 
 
@@ -97,7 +98,7 @@ def test_new_pages_stand_where_the_crawl_s_order_has_them(uttu: Uttu) -> None:
     assert trace("https://p.example/1").ahead == 1
 
     async def pace(store: CrawlStore) -> Pace:
-        return next(lane.pace for lane in await store.inspector.lanes(100) if lane.name == "p.example")
+        return next(lane.pace for lane in await list_lanes(store.inspector) if lane.name == "p.example")
 
     assert in_store(pace) == rules.pace
 

@@ -11,11 +11,12 @@ from tests.crawl.conftest import project as project
 from uttu.model import Pace
 from uttu.model.crawl import CrawlState
 from uttu.model.lease import LaneState
+from uttu.testing.contracts.store import list_lanes
 from uttu.testing.site import Site, SiteProcess, gaps
 
 
 def lane(name: str = "shop.example") -> LaneState:
-    found = in_store(lambda store: store.inspector.lanes(100))
+    found = in_store(lambda store: list_lanes(store.inspector))
     return next(each for each in found if each.name == name)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Uttu, make_crawl, supervised
-from uttu.cli.inspect import describe_wait
+from uttu.cli.inspect import format_wait
 from uttu.model import Pace
 from uttu.model.crawl import INTERRUPTED, CrawlState
 from uttu.model.lease import LaneState
@@ -71,7 +71,7 @@ def test_of_a_crawl_that_does_not_run(uttu: Uttu) -> None:
 )
 def test_why_a_lane_waits(fields: dict[str, object], said: str) -> None:
     known = {"name": "a.example", "pending": 5, "active": 0, "total": 9, "pace": Pace(0.5, 1), "wait": 0.0}
-    assert describe_wait(LaneState(**(known | fields))) == said  # type: ignore[arg-type]
+    assert format_wait(LaneState(**(known | fields))) == said  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("way", ["q", "signal"])

@@ -48,6 +48,9 @@ class MemoryOutbox:
         for n in range(len(self.stored), len(self.stored) + count):
             self.stored.append(StoredItem(3 * n + 1, f"id-{n}", b'{"n":%d}' % n))
 
+    async def latest(self, limit: int, before: int = 0) -> list[StoredItem]:
+        return [item for item in reversed(self.stored) if not before or item.position < before][:limit]
+
     def add_more(self, count: int) -> None:
         """After some have been removed."""
         last = (self.stored[-1].position - 1) // 3

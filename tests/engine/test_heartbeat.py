@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -368,3 +369,38 @@ async def test_a_member_that_can_not_hear_does_not_go_on(store: CrawlStore) -> N
     store.ledger.facts = broken  # type: ignore[method-assign]
     with pytest.raises(StoreError, match="the disk is gone"):
         await over(running)
+
+
+async def test_one_worker_is_drained_and_the_other_goes_on(store: CrawlStore) -> None:
+    await store.ledger.note(state=CrawlState.RUNNING)
+    first, second = (asyncio.create_task(member_of(store, name, stay=True).run()) for name in ("w1", "w2"))
+    await reported_after(store, "w1")
+    await reported_after(store, "w2")
+    await store.ledger.note(draining={"w1": 1.0})
+    await over(first)
+    await store.frontier.put(requests(3))
+    await counted(store, Counts(done=3))
+    assert (await store.ledger.facts()).state is CrawlState.RUNNING
+    assert not second.done()
+    await store.ledger.note(state=CrawlState.STOPPING)
+    await over(second)
+
+
+async def test_a_drained_worker_finishes_its_page(store: CrawlStore) -> None:
+    member, running = await hanging(store, grace=0.0)
+    await store.ledger.note(draining={"w": 1.0})
+    await reported_after(store, "w", 5)
+    assert not running.done()
+    member.stop()
+    await over(running)
+
+
+async def test_the_report_has_the_log_and_the_machine(store: CrawlStore) -> None:
+    await store.ledger.note(state=CrawlState.RUNNING)
+    running = asyncio.create_task(member_of(store, stay=True).run())
+    await reported_after(store, "w")
+    report = await report_of(store)
+    assert report.host == socket.gethostname()
+    assert any("w has joined" in line.text for line in report.log)
+    await store.ledger.note(state=CrawlState.STOPPING)
+    await over(running)

@@ -12,6 +12,7 @@ from uttu.frontier.base import Rules
 from uttu.frontier.sqlite import Database, SqliteFrontier
 from uttu.frontier.sqlite.inspector import SqliteInspector
 from uttu.model import Done, Lease, Outcome, Pace, Request
+from uttu.testing.contracts.store import count_dead_kinds
 
 PAGE = HandledPage(lease=1, fingerprint=7, url="http://example.org/", handler="")
 
@@ -47,5 +48,5 @@ async def test_a_condemned_page_is_dead_as_soon_as_it_is_leased(tmp_path: Path) 
     await worker.run()
     assert len(visited) == 2
     assert lease.request.url not in visited
-    assert await SqliteInspector(database).dead_kinds() == {"lost": 1}
+    assert await count_dead_kinds(SqliteInspector(database)) == {"lost": 1}
     await frontier.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -18,13 +19,13 @@ from uttu.clock import SystemClock
 from uttu.engine import supervisor as supervisor_module
 from uttu.engine.exporter import Exporter
 from uttu.engine.seeds import TopicSeeds
-from uttu.engine.supervisor import HANDED_ON, Ending, Supervisor, WorkerGroup
+from uttu.engine.supervisor import DRAINED, HANDED_ON, Ending, Supervisor, WorkerGroup
 from uttu.engine.worker_processes import CrashedPage
 from uttu.errors import BusError, SinkError, SpiderError, StartError, StoreError, UttuError
 from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.sqlite.catalog import SqliteCatalog
 from uttu.model import Counts, Done, Request
-from uttu.model.crawl import INTERRUPTED, CrawlLimits, CrawlState, Reason, WorkerReport
+from uttu.model.crawl import INTERRUPTED, CrawlLimits, CrawlState, Reason, ReasonKind, WorkerReport
 from uttu.testing.contracts.broker import eventually
 
 __all__ = ["attentive"]
@@ -317,7 +318,7 @@ async def test_a_crawl_that_fails_is_stopped_and_the_reason_noted(
     with pytest.raises(type(error)):
         await supervisor_of(store, FailingStart(requests(3), error)).run()
     facts = await store.ledger.facts()
-    assert (facts.state, facts.reason) == (CrawlState.STOPPED, Reason(reason))
+    assert (facts.state, facts.reason) == (CrawlState.STOPPED, Reason(reason, ReasonKind.FAILED))
     assert not facts.seeded
 
 
@@ -352,3 +353,25 @@ async def test_outputs_that_others_write_are_named(store: CrawlStore) -> None:
     assert supervisor.elsewhere == {"memory": "follower"}
     await store.ledger.release("drain memory", "follower")
     assert await ending_of(asyncio.create_task(supervisor.run())) == Ending(CrawlState.FINISHED)
+
+
+async def test_a_supervisor_stays_while_others_work_after_its_worker_was_drained(store: CrawlStore) -> None:
+    supervisor = supervisor_of(store, Start(requests(3)), stay=True)
+    running = asyncio.create_task(supervisor.run())
+    await counted(store, Counts(done=3))
+    other = asyncio.create_task(member_of(store, "other", stay=True).run())
+    await reported_after(store, "other")
+    await store.ledger.note(draining={"w": time.time()})
+    await store.frontier.put(requests(3, first=3))
+    await counted(store, Counts(done=6))
+    assert not running.done()
+    await store.ledger.note(state=CrawlState.STOPPING, reason=Reason("stopped by the operator"))
+    assert await ending_of(running) == Ending(CrawlState.STOPPED, Reason("stopped by the operator"))
+    await other
+
+
+async def test_a_crawl_whose_last_worker_is_drained_stops(store: CrawlStore) -> None:
+    running = asyncio.create_task(supervisor_of(store, Start(requests(3)), stay=True).run())
+    await counted(store, Counts(done=3))
+    await store.ledger.note(draining={"w": time.time()})
+    assert await ending_of(running) == Ending(CrawlState.STOPPED, DRAINED)

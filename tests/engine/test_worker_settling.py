@@ -15,6 +15,7 @@ from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.redis.catalog import RedisCatalog
 from uttu.frontier.sqlite.catalog import SqliteCatalog
 from uttu.model import Done, Lease, Outcome, Pace, Request
+from uttu.testing.contracts.store import list_dead
 
 RULES = Rules(pace=Pace(0, 0))
 URLS = [f"http://example.org/{number}" for number in range(5)]
@@ -38,7 +39,7 @@ async def settled(store: CrawlStore, bad: Done | None = None, raised: BaseExcept
     await asyncio.wait_for(worker_on(store.frontier, visit, is_over).run(), 20)
     counts = await store.frontier.counts()
     assert (counts.done, counts.dead, counts.items) == (4, 1, 4)
-    return {letter.request.url: letter.reason for letter in await store.inspector.dead(10)}
+    return {letter.request.url: letter.reason for letter in await list_dead(store.inspector)}
 
 
 ANY = Lease(id=1, fingerprint=1, lane="", request=Request(url=URLS[0]), attempt=1, wait=0, deadline=0)

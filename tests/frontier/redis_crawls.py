@@ -11,6 +11,7 @@ from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.redis.catalog import RedisCatalog
 from uttu.model import Done, Lease
+from uttu.model.inspection import LaneQuery
 from uttu.testing.contracts.store import EASY, numbers, page, pages
 
 COUNT = 6
@@ -60,7 +61,7 @@ async def check_whole(store: CrawlStore) -> None:
     assert (counts.done, counts.items, counts.bytes) == (2 * COUNT, COUNT, 10 * COUNT)
     items = await store.outbox.items(0, 100)
     assert sorted(item.json for item in items) == [b"%d" % number for number in range(COUNT)]
-    assert await store.inspector.lanes(10) == []
+    assert (await store.inspector.lanes(LaneQuery())).lanes == []
 
 
 class LossyProxy:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from uttu.frontier.base import Inspector, Ledger, Memo, Outbox, Rules
+from uttu.frontier.base import History, Inspector, Ledger, Memo, Outbox, Rules
 from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.redis.catalog import RedisCatalog
 from uttu.frontier.redis.frontier import RedisFrontier
@@ -40,6 +40,9 @@ class RedisStore:
 
     async def inspector(self) -> Inspector:
         return self._open().inspector
+
+    async def history(self) -> History:
+        return self._open().history
 
     async def transfer(self) -> CrawlTransfer:
         return self._open().transfer

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -20,6 +21,8 @@ from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.redis.catalog import RedisCatalog
 from uttu.model import Dead, Lease, Retry
 from uttu.model.crawl import CrawlState
+from uttu.model.history import EventKind, Sample
+from uttu.model.inspection import DeadQuery, LaneQuery
 from uttu.testing.contracts.store import EASY, page, pages
 
 
@@ -55,6 +58,8 @@ async def use_all(store: CrawlStore) -> Lease:
     await frontier.settle([Retry(lease=lease, counted=False) for lease in await frontier.lease(1, "w")])
     await frontier.hold("c.example", 60, "a test")
     await store.memo.remember("a", b"1", 60)
+    await store.history.record(Sample(at=time.time()))
+    await store.history.add_events([(EventKind.STATE, {"state": "running"})])
     await ledger.note(state=CrawlState.RUNNING)
     await ledger.report("w", b"1")
     await ledger.claim("drain a", "w", 60)
@@ -174,6 +179,15 @@ async def test_who_works_on_a_dropped_crawl_is_told(server: RedisServer, catalog
         store.ledger.note(state=CrawlState.STOPPED),
         store.memo.remember("a", b"", 1),
         store.inspector.pin("a.example", 1.0),
+        store.inspector.lanes(LaneQuery()),
+        store.inspector.dead(DeadQuery()),
+        store.inspector.dead_groups(),
+        store.inspector.revive(),
+        store.outbox.latest(1),
+        store.history.record(Sample(at=1.0)),
+        store.history.samples(0.0),
+        store.history.add_events([(EventKind.STATE, {})]),
+        store.history.events(0, 1),
     ):
         with pytest.raises(StoreError, match=f"crawl '{name}' is not on redis://.* any more"):
             await call

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import random
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,16 @@ from tests.conftest import SmallDisk
 from uttu.errors import StoreError, StoreTooNew
 from uttu.frontier.base import TRIM_STEP, Rules, Trimmed
 from uttu.frontier.sqlite import Database, SqliteFrontier, settlement
-from uttu.frontier.sqlite.database import VERSION
+from uttu.frontier.sqlite.history import SqliteHistory
 from uttu.frontier.sqlite.inspector import SqliteInspector
+from uttu.frontier.sqlite.layout import VERSION
 from uttu.frontier.sqlite.outbox import SqliteLedger, SqliteMemo, SqliteOutbox
 from uttu.model import Counts, Dead, Done, Outcome, Pace, Request, Retry
+from uttu.model.inspection import OTHER_MESSAGES, DeadQuery
 from uttu.testing.clock import FakeClock
-from uttu.testing.contracts import trimming
+from uttu.testing.contracts import listing, trimming
 from uttu.testing.contracts.frontier import FrontierContract
-from uttu.testing.contracts.store import EASY, HOST, lanes, lease_all, numbers, page, pages
+from uttu.testing.contracts.store import EASY, HOST, lanes, lease_all, list_dead, list_lanes, numbers, page, pages
 
 
 class HaltingClock(FakeClock):
@@ -41,6 +44,16 @@ class HaltingClock(FakeClock):
         now = super().monotonic()
         self.advance(self.halt)
         return now
+
+
+TO_LAYOUT_3 = """
+DROP TABLE samples; DROP TABLE events; DROP TABLE dead_groups;
+DROP INDEX dead_at; DROP INDEX dead_kind; DROP INDEX dead_group; ALTER TABLE dead DROP COLUMN grp;
+PRAGMA user_version = 3;
+"""
+TO_LAYOUT_2 = """
+DROP TABLE marks; ALTER TABLE tally DROP COLUMN trimmed; ALTER TABLE tally DROP COLUMN cut; PRAGMA user_version = 2;
+"""
 
 
 class SqliteStore:
@@ -67,6 +80,9 @@ class SqliteStore:
 
     async def inspector(self) -> SqliteInspector:
         return SqliteInspector(self._database(), self.clock)
+
+    async def history(self) -> SqliteHistory:
+        return SqliteHistory(self._database(), self.clock)
 
     async def aclose(self) -> None:
         for opened in self._opened:
@@ -181,7 +197,7 @@ class TestOpening:
         await frontier.close()
         with contextlib.closing(sqlite3.connect(store.path)) as db:
             db.executescript(
-                "DROP TABLE marks; ALTER TABLE tally DROP COLUMN trimmed; ALTER TABLE tally DROP COLUMN cut;"
+                f"{TO_LAYOUT_3} {TO_LAYOUT_2}"
                 "DROP TABLE claims; ALTER TABLE lanes DROP COLUMN pinned; ALTER TABLE lanes DROP COLUMN own_delay;"
                 "ALTER TABLE lanes DROP COLUMN own_cap; PRAGMA user_version = 1; VACUUM;"
             )
@@ -189,9 +205,9 @@ class TestOpening:
         assert numbers(await frontier.lease(1, "w")) == [0]
         assert await ledger.claim("role", "me", 10)
         await inspector.pin(HOST, 5.0)
-        assert [lane.pinned for lane in await inspector.lanes(9)] == [True]
+        assert [lane.pinned for lane in await list_lanes(inspector)] == [True]
         await inspector.pin(HOST, None)
-        assert [(lane.pinned, lane.pace) for lane in await inspector.lanes(9)] == [(False, EASY.pace)]
+        assert [(lane.pinned, lane.pace) for lane in await list_lanes(inspector)] == [(False, EASY.pace)]
         with contextlib.closing(sqlite3.connect(store.path)) as db:
             assert db.execute("PRAGMA user_version").fetchone() == (VERSION,)
 
@@ -199,10 +215,7 @@ class TestOpening:
         items = await trimming.fill(store)
         await store.aclose()
         with contextlib.closing(sqlite3.connect(store.path)) as db:
-            db.executescript(
-                "DROP TABLE marks; ALTER TABLE tally DROP COLUMN trimmed; ALTER TABLE tally DROP COLUMN cut;"
-                "PRAGMA user_version = 2;"
-            )
+            db.executescript(f"{TO_LAYOUT_3} {TO_LAYOUT_2}")
         outbox, frontier = await store.outbox(), await store.frontier(EASY)
         assert await outbox.trimmed() == Trimmed()
         assert len(await outbox.items(0, 10_000)) == len(items)
@@ -218,6 +231,38 @@ class TestOpening:
         (lease,) = await frontier.lease(1, "another")
         await frontier.settle([Done(lease=lease, items=(b"1",))])
         assert await trimming.trim(outbox, "out") == len(items) + TRIM_STEP
+
+    async def test_dead_letters_of_the_third_layout_are_grouped(self, store: SqliteStore) -> None:
+        frontier, inspector = await store.frontier(EASY), await store.inspector()
+        await listing.bury(store, frontier, [*listing.DeadPageContract.REASONS, ("http", "")])
+        groups, letters = await inspector.dead_groups(), await list_dead(inspector)
+        await store.aclose()
+        with contextlib.closing(sqlite3.connect(store.path)) as db:
+            db.executescript(TO_LAYOUT_3)
+        frontier, inspector = await store.frontier(EASY), await store.inspector()
+        assert await listing.check_groups(inspector) == groups
+        assert await list_dead(inspector) == letters
+        await listing.bury(store, frontier, [("http", "answered with status 404")], first=20)
+        await listing.check_groups(inspector)
+        assert await inspector.revive(message="answered with status 404") == 4
+        await listing.check_groups(inspector)
+        assert await (await store.history()).samples(0.0) == []
+        assert_consistent(store)
+
+    async def test_many_messages_of_the_third_layout(self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(listing.MOST_DEAD_GROUPS, 2)
+        frontier, inspector = await store.frontier(EASY), await store.inspector()
+        await listing.bury(store, frontier, [("http", reason) for reason in "aabcd"])
+        before = await inspector.dead_groups()
+        await store.aclose()
+        with contextlib.closing(sqlite3.connect(store.path)) as db:
+            db.executescript(TO_LAYOUT_3)
+        groups = await (await store.inspector()).dead_groups()
+        # The letters are grouped in the order of their fingerprints, so other messages may come first.
+        assert len(groups) == len(before) == 3
+        assert sum(group.count for group in groups) == 5
+        assert OTHER_MESSAGES in {group.message for group in groups}
+        assert_consistent(store)
 
     def test_not_a_database(self, tmp_path: Path) -> None:
         path = tmp_path / "crawl.db"
@@ -323,6 +368,82 @@ class TestFailures:
         assert_consistent(store)
 
 
+class TestInspections:
+    """Reads for operators run beside the crawl."""
+
+    async def test_a_long_look_holds_up_nobody(self, store: SqliteStore) -> None:
+        frontier = await store.frontier(EASY)
+        await frontier.put(pages(2))
+        looking, enough = threading.Event(), threading.Event()
+
+        def look(db: sqlite3.Connection) -> list[int]:
+            before = db.execute("SELECT count(*) FROM queue").fetchone()[0]
+            looking.set()
+            assert enough.wait(30)
+            return [before, db.execute("SELECT count(*) FROM queue").fetchone()[0]]
+
+        inspection = asyncio.create_task(frontier.database.inspect(look))
+        assert await asyncio.to_thread(looking.wait, 30)
+        assert await lease_all(frontier) == [0, 1]
+        await frontier.put([page(2), page(3), page(4)])
+        assert (await frontier.counts()).pending == 3
+        enough.set()
+        assert await inspection == [2, 2], "one snapshot"
+
+    async def test_it_changes_nothing(self, store: SqliteStore) -> None:
+        frontier = await store.frontier(EASY)
+        with pytest.raises(StoreError, match="readonly"):
+            await frontier.database.inspect(lambda db: db.execute("DELETE FROM lanes"))
+
+    async def test_closing_ends_a_look(self, store: SqliteStore) -> None:
+        database = Database.open(store.path)
+        looking = threading.Event()
+
+        def look(db: sqlite3.Connection) -> None:
+            looking.set()
+            while True:
+                db.execute(
+                    "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT 9999) SELECT sum(n) FROM n"
+                )
+
+        inspections = [asyncio.create_task(database.inspect(look)) for _ in range(2)]
+        assert await asyncio.to_thread(looking.wait, 30)
+        database.close()
+        for inspection in inspections:
+            with pytest.raises(StoreError, match=r"interrupted|closed"):
+                await inspection
+        with pytest.raises(StoreError, match="closed"):
+            await database.inspect(look)
+
+    async def test_a_file_that_is_gone_is_not_made_again(self, store: SqliteStore) -> None:
+        database = Database.open(store.path)
+        store.path.unlink()
+        with pytest.raises(StoreError, match="unable to open"):
+            await database.inspect(lambda db: db.execute("SELECT * FROM lanes"))
+        database.close()
+        assert not store.path.exists()
+
+    async def test_no_list_of_dead_letters_looks_at_all_of_them(self, store: SqliteStore) -> None:
+        frontier, inspector = await store.frontier(EASY), await store.inspector()
+        await listing.bury(store, frontier, [*listing.DeadPageContract.REASONS])
+        await inspector.dead_groups()
+        statements = set[str]()
+        database = inspector.database
+        await database.inspect(lambda db: db.set_trace_callback(statements.add))
+        message = "answered with status 404"
+        for kind, chosen in (("", ""), ("http", ""), ("http", message), ("", message)):
+            first = await inspector.dead(DeadQuery(kind=kind, message=chosen, limit=1))
+            await inspector.dead(DeadQuery(kind=kind, message=chosen, limit=1, after=first.next, match="status"))
+        await inspector.dead_groups()
+        await database.inspect(lambda db: db.set_trace_callback(None))
+        selects = [statement for statement in statements if statement.startswith("SELECT")]
+        plans = {f"{row[-1]} in {each}" for each in selects for row in await database.inspect(_plan, each)}
+        assert len(selects) > 8
+        assert [plan for plan in plans if plan.startswith("USE TEMP B-TREE") and "dead_groups" not in plan] == []
+        whole = [plan for plan in plans if plan.startswith("SCAN dead") and "dead_groups" not in plan]
+        assert [plan for plan in whole if "USING INDEX" not in plan and "USING COVERING INDEX" not in plan] == []
+
+
 class TestFile:
     """What is in the file, and what it costs to get at it."""
 
@@ -406,6 +527,10 @@ def assert_consistent(store: SqliteStore) -> None:
                 " (SELECT count(*) FROM history), (SELECT count(*) FROM dead), (SELECT count(*) FROM outbox),"
                 " (SELECT ifnull(sum(size), 0) FROM history)"
             ).fetchone()
+        )
+        assert (
+            db.execute("SELECT id, count FROM dead_groups ORDER BY id").fetchall()
+            == db.execute("SELECT grp, count(*) FROM dead GROUP BY grp ORDER BY grp").fetchall()
         )
         places = " UNION ALL ".join(
             f"SELECT fp FROM {table}" for table in ("queue", "leases", "delayed", "history", "dead")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import sqlite3
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.sqlite.catalog import SqliteCatalog
 from uttu.jobs.schedules.sqlite import SqliteScheduleStore
 from uttu.model import Dead, Done, Retry
+from uttu.model.history import EventKind, Sample
+from uttu.model.inspection import DeadQuery, LaneQuery
 from uttu.testing.contracts.store import EASY, page, pages
 
 PAGE = 4096
@@ -43,9 +46,15 @@ def calls(store: CrawlStore) -> dict[str, Callable[[], Awaitable[Any]]]:
         "claimed": store.ledger.claimed,
         "recall": lambda: store.memo.recall("k"),
         "remember": lambda: store.memo.remember("k", b"v", 60),
-        "lanes": lambda: store.inspector.lanes(10),
-        "dead": lambda: store.inspector.dead(100),
-        "kinds": store.inspector.dead_kinds,
+        "lanes": lambda: store.inspector.lanes(LaneQuery()),
+        "dead": lambda: store.inspector.dead(DeadQuery(limit=100)),
+        "search": lambda: store.inspector.dead(DeadQuery(match="40", kind="http")),
+        "groups": store.inspector.dead_groups,
+        "record": lambda: store.history.record(Sample(at=time.time())),
+        "samples": lambda: store.history.samples(0.0),
+        "add events": lambda: store.history.add_events([(EventKind.STATE, {"state": "running"})]),
+        "events": lambda: store.history.events(0, 100),
+        "latest": lambda: store.outbox.latest(100),
         "trace": lambda: store.inspector.trace(page(3).fingerprint),
         "pin": lambda: store.inspector.pin("a.example", 1.0),
         "revive": store.inspector.revive,

@@ -10,6 +10,7 @@ import pytest
 
 from uttu.frontier.base import Rules
 from uttu.frontier.sqlite import Database, SqliteFrontier, transfer
+from uttu.frontier.sqlite.history import SqliteHistory
 from uttu.frontier.sqlite.inspector import SqliteInspector
 from uttu.frontier.sqlite.outbox import SqliteLedger, SqliteMemo, SqliteOutbox
 from uttu.frontier.sqlite.transfer import SqliteTransfer
@@ -44,6 +45,9 @@ class SqliteStore:
 
     async def inspector(self) -> SqliteInspector:
         return SqliteInspector(self._database(), self.clock)
+
+    async def history(self) -> SqliteHistory:
+        return SqliteHistory(self._database(), self.clock)
 
     async def transfer(self) -> SqliteTransfer:
         return SqliteTransfer(self._database(), self.clock)

@@ -10,10 +10,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.cli.conftest import HOST, make_crawl
+from tests.cli.conftest import HOST, SPIDER, make_crawl
 from uttu.errors import StoreError, UsageError, UttuError
 from uttu.model.crawl import CrawlState
-from uttu.operations import control, crawls, items, monitor, seeds
+from uttu.model.history import EventKind
+from uttu.model.inspection import DeadQuery, LaneFilter, LaneQuery
+from uttu.operations import control, crawls, history, items, monitor, seeds
+from uttu.operations.explanation import explain
 from uttu.operations.move import move_crawl
 
 T = TypeVar("T")
@@ -43,18 +46,65 @@ def test_the_state_of_a_crawl(project: Path) -> None:
     assert (one.name, one.state, one.command()) == ("shop", CrawlState.STOPPED, "uttu crawl shop.py")
     assert details.status.counts == one.counts
     assert details.dead_kinds == {"handler": 1, "http": 1, "robots": 1}
-    assert {lane.name for lane in details.lanes} == {"shop.example", "slow.example"}
+    assert {lane.name for lane in details.lanes.lanes} == {"shop.example", "slow.example"}
+    assert [lane.name for lane in details.held.lanes] == ["slow.example"]
     assert (details.trimmed, said) == (0, [])
 
 
 def test_lanes_and_dead_letters(project: Path) -> None:
-    lanes = run(crawls.read_lanes("shop", "", print, 1, project))
-    assert len(lanes) == 1
-    found = run(crawls.read_dead_letters("shop.py", "", print, 0, "http", project))
+    first = run(crawls.read_lanes("shop", "", LaneQuery(limit=1), print, project))
+    second = run(crawls.read_lanes("shop", "", LaneQuery(limit=1, after=first.next), print, project))
+    assert [lane.name for lane in first.lanes + second.lanes] == ["shop.example", "slow.example"]
+    every = run(crawls.read_lanes("shop", "", LaneQuery(limit=0), print, project))
+    assert [lane.name for lane in every.lanes] == ["shop.example", "slow.example"]
+    held = run(crawls.read_lanes("shop", "", LaneQuery(only=LaneFilter.HELD), print, project))
+    assert [lane.name for lane in held.lanes] == ["slow.example"]
+    found = run(crawls.read_dead_letters("shop.py", "", DeadQuery(limit=0, kind="http"), print, project))
     assert [letter.request.url for letter in found.letters] == [f"{HOST}/gone"]
     assert found.kinds == {"handler": 1, "http": 1, "robots": 1}
     with pytest.raises(StoreError, match="there is no crawl 'shpo' here; there is: shop"):
-        run(crawls.read_lanes("shpo", "", print, folder=project))
+        run(crawls.read_lanes("shpo", "", LaneQuery(), print, folder=project))
+
+
+def test_groups_of_dead_letters(project: Path) -> None:
+    found = run(crawls.read_dead_letters("shop", "", DeadQuery(limit=2), print, project))
+    groups = {(group.kind, group.message): group.count for group in found.groups}
+    assert groups[("http", "answered with status 404")] == 1
+    rest = run(crawls.read_dead_letters("shop", "", DeadQuery(limit=2, after=found.next), print, project))
+    assert (len(found.letters), len(rest.letters), rest.next) == (2, 1, "")
+    done = run(control.retry_dead("shop", "", print, message="answered with status 404", by="ada", folder=project))
+    assert (done.revived, done.kinds) == (1, {"handler": 1, "robots": 1})
+    (event,) = run(history.read_events("shop", "", -1, 10, print, project))
+    assert event.kind is EventKind.OPERATOR
+    assert event.fields == {"by": "ada", "action": "retry", "revived": 1, "message": "answered with status 404"}
+
+
+def test_items_are_paged_and_searched(project: Path) -> None:
+    page = run(items.read_items("shop", "", 1, 0, "", print, project))
+    assert [(row.value, row.url) for row in page.items] == [({"n": 2}, "")]
+    assert page.columns == ["n"]
+    rest = run(items.read_items("shop", "", 5, page.next, "", print, project))
+    assert ([row.value for row in rest.items], rest.next) == ([{"n": 1}], 0)
+    found = run(items.read_items("shop", "", 5, 0, '"N":1', print, project))
+    assert ([row.value for row in found.items], found.next) == ([{"n": 1}], 0)
+    assert run(items.read_items("shop", "", 5, 0, "nothing", print, project)).items == []
+
+
+def test_the_settings_of_an_older_crawl_are_not_known(project: Path) -> None:
+    assert run(crawls.read_settings("shop", "", print, project)) == []
+
+
+def test_an_explanation_loads_no_file_from_elsewhere(project: Path, tmp_path: Path) -> None:
+    mark, file = tmp_path / "mark", tmp_path / "elsewhere.py"
+    file.write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n{SPIDER}")
+    os.chdir(project)
+    make_crawl("far", file=str(file))
+    os.chdir(tmp_path / "elsewhere")
+    explained = run(explain("far", "", f"{HOST}/unknown", print, confined=True, folder=project))
+    assert not mark.exists()
+    assert "outside of the project's folder" in explained.chain[0].guesses[-1]
+    run(explain("far", "", f"{HOST}/unknown", print, folder=project))
+    assert mark.exists()
 
 
 def test_a_snapshot(project: Path) -> None:
@@ -107,7 +157,7 @@ def test_the_pace_of_a_host(project: Path) -> None:
     frontier = f"sqlite:{project}"
     change = run(control.set_rate("shop", frontier, "shop.example", 2.0, print))
     assert (change.lane, change.delay) == ("shop.example", 2.0)
-    lanes = run(crawls.read_lanes("shop", frontier, print))
+    lanes = run(crawls.read_lanes("shop", frontier, LaneQuery(), print)).lanes
     assert [lane.pinned for lane in lanes if lane.name == "shop.example"] == [True]
 
 

@@ -25,7 +25,8 @@ from uttu.bus import Bus, Delivery, Message, SubscribeOptions, connect
 from uttu.clients.redis.address import make_clients
 from uttu.clients.redis.connection import close_clients, execute_at
 from uttu.errors import BusRefused, ConfigError, StoreError, UttuError
-from uttu.frontier.sqlite.database import APPLICATION, Database
+from uttu.frontier.sqlite.database import Database
+from uttu.frontier.sqlite.layout import APPLICATION
 from uttu.frontier.sqlite.liveness import lock_file, unlock
 from uttu.jobs.embedded import Embedded
 from uttu.jobs.schedules.redis import RedisScheduleStore

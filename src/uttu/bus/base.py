@@ -32,7 +32,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from itertools import count
 from math import isfinite
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, runtime_checkable
 from uuid import uuid4
 
 import msgspec
@@ -43,6 +43,11 @@ from uttu.errors import Unsupported
 
 REASON_HEADER: Final = "uttu-reason"
 """The header of a dead letter that contains the reason."""
+
+
+def without_reason(headers: dict[str, str]) -> dict[str, str]:
+    """The headers of a dead letter without the reason."""
+    return {name: value for name, value in headers.items() if name != REASON_HEADER}
 
 
 class Capability(StrEnum):
@@ -243,6 +248,58 @@ class Bus(Protocol):
 
     async def close(self) -> None:
         """Close all subscriptions and the connection. Further calls do nothing."""
+
+
+class TopicState(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic that the broker knows; a field is None if the broker does not report it."""
+
+    name: str
+    messages: int | None = None
+    bytes: int | None = None
+
+
+Cell = str | int | None
+
+
+class DetailTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of what only one kind of broker has, such as exchanges or partitions."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[Cell, ...]]
+
+
+class BusDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """What a broker says about itself.
+
+    :param kind: the technology: ``redis``, ``rabbitmq``, ``kafka``, ``memory``.
+    :param nodes: the servers.
+    :param note: what is missing in this description, and how to get it.
+    """
+
+    kind: str
+    version: str = ""
+    nodes: tuple[str, ...] = ()
+    topics: list[TopicState] = []
+    tables: list[DetailTable] = []
+    note: str = ""
+
+
+@runtime_checkable
+class BusAdmin(Protocol):
+    """What a broker's own console is used for. Every built-in bus has it; others may leave it out."""
+
+    async def describe(self) -> BusDescription:
+        """Describe the broker: its version, its topics, and what only this kind of broker has."""
+
+    async def republish(self, group: str, limit: int) -> int:
+        """Return up to ``limit`` dead letters to the end of their group, with the attempts reset; the oldest first.
+
+        Other groups don't get them again. Returns how many the broker has confirmed; those are no longer dead letters.
+        If the call is cut short, a message may be in both places.
+
+        :raises BusRefused: the group does not exist.
+        """
 
 
 def make_id_generator() -> Callable[[], str]:

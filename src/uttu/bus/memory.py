@@ -22,11 +22,14 @@ from uttu.bus.backend import BaseBus, group_mismatch, group_not_found
 from uttu.bus.base import (
     REASON_HEADER,
     Bus,
+    BusAdmin,
+    BusDescription,
     Capability,
     Delivery,
     Group,
     Message,
     SubscribeOptions,
+    without_reason,
 )
 from uttu.bus.topics import matches
 from uttu.clients import ConnectionListener, ConnectionListeners, ConnectionState
@@ -193,6 +196,14 @@ class MemoryBroker:
             )
         return queue
 
+    def republish(self, group: str, limit: int) -> int:
+        queue = self.group(group)
+        letters, queue.dead = queue.dead[:limit], queue.dead[limit:]
+        for letter in letters:
+            position, headers = str(next(self._positions)), without_reason(letter.headers)
+            queue.put(msgspec.structs.replace(letter, attempt=1, delay=0.0, position=position, headers=headers))
+        return len(letters)
+
     def group(self, name: str) -> _MemoryQueue:
         try:
             return self.groups[name]
@@ -254,6 +265,14 @@ class MemoryBus(BaseBus):
             del self._broker.groups[group]
         return size
 
+    async def describe(self) -> BusDescription:
+        self._check_open()
+        return BusDescription(kind="memory")
+
+    async def republish(self, group: str, limit: int) -> int:
+        self._check_open()
+        return self._broker.republish(group, limit)
+
     def listen(self, listener: ConnectionListener) -> None:
         self._listeners.add(listener)
 
@@ -269,3 +288,4 @@ class MemoryBus(BaseBus):
 
 
 _: type[Bus] = MemoryBus
+_admin: type[BusAdmin] = MemoryBus

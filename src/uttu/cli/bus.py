@@ -28,10 +28,12 @@ from uttu.operations.bus import (
     SubscribeOptions,
     build_options,
     dead_reason,
+    describe_bus,
     peek_messages,
     publish_messages,
     purge_group,
     read_groups,
+    republish_dead,
     watch_group,
 )
 from uttu.operations.lines import MessageTemplate, delivery_dict, format_delivery
@@ -288,6 +290,38 @@ def purge(
         )
 
 
+def republish(
+    group: GroupName,
+    limit: Annotated[int, typer.Option("-n", "--limit", help="How many at most, the oldest first.", min=1)] = 1000,
+    bus: BusUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Return dead letters to their group, as messages that were never tried. Other groups don't get them again."""
+    moved = asyncio.run(republish_dead(bus, group, limit))
+    if as_json:
+        print_json({"group": group, "republished": moved})
+    else:
+        print(f"{format_count(moved, 'dead letter')} republished to the group {group}")
+
+
+def describe(bus: BusUrl = "", as_json: AsJson = False) -> None:
+    """Show a broker: its version, topics, and its exchanges, bindings, partitions or keys."""
+    found = asyncio.run(describe_bus(bus))
+    if as_json or not sys.stdout.isatty():
+        _print_line(found)
+        return
+    print(f"{found.version or found.kind}: {', '.join(found.nodes)}")
+    if found.note:
+        say(found.note)
+    topics = [(each.name, "?" if each.messages is None else f"{each.messages:,}") for each in found.topics]
+    if topics:
+        Screen().table(("topic", "messages"), topics, ("messages",))
+    for table in found.tables:
+        print(f"\n{table.title}")
+        rows = [tuple("" if cell is None else str(cell) for cell in row) for row in table.rows]
+        Screen().table(table.columns, rows, ())
+
+
 bus = typer.Typer(
     help="Publish messages, print them, and look how far their readers are.",
     no_args_is_help=True,
@@ -302,3 +336,5 @@ bus.command("groups")(groups)
 bus.command("lag")(lag)
 bus.command("peek")(peek)
 bus.command("purge")(purge)
+bus.command("republish")(republish)
+bus.command("describe")(describe)

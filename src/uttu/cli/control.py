@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from uttu.cli.options import FrontierUrl, GivenCrawl
+from uttu.cli.options import FrontierUrl, GivenCrawl, find_operator
 
 if TYPE_CHECKING:
     from uttu.operations.control import ControlDecision
@@ -46,7 +46,7 @@ def _change(crawl: str, frontier: str, decide: Callable[[CrawlStatus], ControlDe
     from uttu.operations.control import announce_change, change_state
 
     async def run() -> None:
-        change = await change_state(crawl, frontier, decide, say)
+        change = await change_state(crawl, frontier, decide, say, by=find_operator())
         # The change is stored. Print it before the bus is notified, which takes seconds if the broker is away.
         print(change.said, flush=True)
         await announce_change(change, say)
@@ -76,7 +76,7 @@ def rate(
         lane = parse_lane(host)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    status = asyncio.run(set_rate(crawl, frontier, lane, delay, say)).status
+    status = asyncio.run(set_rate(crawl, frontier, lane, delay, say, by=find_operator())).status
     if delay is None:
         print(f"{lane} goes at its own pace again")
     else:

@@ -1,4 +1,4 @@
-"""``uttu crawl`` and ``uttu worker``: run a spider to its end, or join a running crawl.
+"""``uttu crawl``, ``uttu worker`` and ``uttu spiders``: run a spider to its end, join a running crawl, list spiders.
 
 The process that the user starts only parses the options and becomes the guardian (:mod:`uttu.runtime.guardian`). Its
 child imports what a crawl needs and does the work (:mod:`uttu.cli.foreground`). If a handler crashes the child, the
@@ -67,6 +67,9 @@ def crawl(
         bool, typer.Option("--overwrite", help="Replace output files that another program wrote.")
     ] = False,
     cache: Annotated[bool, typer.Option("--cache", help="Keep responses, replay them: for writing spiders.")] = False,
+    background: Annotated[
+        bool, typer.Option("--background", help="Return at once; the crawl goes on, and writes its log to .uttu/logs.")
+    ] = False,
     fail_on: Annotated[
         list[str],
         typer.Option(
@@ -100,6 +103,11 @@ def crawl(
         flags["cache"] = True
     conditions = tuple(parse_condition(text) for text in fail_on)
     given = parse_pairs(arguments, "-a")
+    if background:
+        if conditions or as_json or "-" in output:
+            raise typer.BadParameter("--fail-on, --json and -o - are about the end of a crawl in the foreground")
+        _start_in_background(file, spider, given, flags, output, workers, name, fresh, resume, overwrite)
+        return
 
     def work(took_down: tuple[CrashedPage, ...], spent: float) -> int:
         from uttu.cli.foreground import ForegroundSpec, run_crawl
@@ -122,6 +130,39 @@ def crawl(
 
     # Several workers are processes already, and this one is their guardian.
     raise typer.Exit(run_guarded(work, run_and_exit) if workers == 1 and cli.is_program else work((), 0.0))
+
+
+def _start_in_background(
+    file: Path,
+    spider: str,
+    arguments: dict[str, str],
+    flags: dict[str, object],
+    outputs: list[str],
+    workers: int,
+    name: str,
+    fresh: bool,
+    resume: bool,
+    overwrite: bool,
+) -> None:
+    import asyncio
+
+    from uttu.operations.spiders import StartRequest, start_crawl
+
+    request = StartRequest(
+        file=str(file),
+        spider=spider,
+        arguments=arguments,
+        settings={key: str(value) for key, value in flags.items()},
+        outputs=tuple(outputs),
+        workers=workers,
+        crawl=name,
+        fresh=fresh,
+        resume=resume,
+        overwrite=overwrite,
+    )
+    started = asyncio.run(start_crawl(request))
+    print(f"{started.crawl} runs in the background as process {started.pid}. Watch it with: uttu top {started.crawl}")
+    print(f"Its log is {started.log}")
 
 
 def worker(
@@ -150,3 +191,28 @@ def worker(
 
     # One that is tied has a parent that looks after it.
     raise typer.Exit(run_guarded(work, run_and_exit) if cli.is_program and not tied else work((), 0.0))
+
+
+def spiders(as_json: AsJson = False) -> None:
+    """List the spiders in the Python files of this folder, with the arguments they take."""
+    import asyncio
+
+    from uttu.cli.output import Screen, print_json, say
+    from uttu.operations.spiders import find_spiders
+
+    found = asyncio.run(find_spiders())
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (each.file, each.name, " ".join(f"{arg.name}={arg.default}" for arg in each.arguments), " ".join(each.start))
+        for each in found
+        if not each.error
+    ]
+    if rows:
+        Screen().table(("FILE", "SPIDER", "ARGUMENTS", "START"), rows)
+    for each in found:
+        if each.error:
+            say(f"uttu: {each.file}: {each.error}")
+    if not found:
+        say("There is no spider in this folder. Write one: uttu new NAME URL")

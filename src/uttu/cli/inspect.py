@@ -1,4 +1,4 @@
-"""``uttu status``, ``uttu top`` and ``uttu why``: show the state of crawls.
+"""``uttu status``, ``uttu top``, ``uttu why`` and ``uttu settings``: show the state of crawls.
 
 :class:`~uttu.operations.monitor.CrawlMonitor` takes the snapshots of ``top``; this module draws them, as text or as a
 live view. :mod:`uttu.cli.views` draws ``status`` and ``why``.
@@ -21,10 +21,12 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from uttu.cli.options import AsJson, DeadKind, FrontierUrl, WhichCrawl, WhichCrawlOption
+from uttu.cli.options import AsJson, DeadKind, DeadMessage, FrontierUrl, WhichCrawl, WhichCrawlOption
 from uttu.cli.output import Screen, build_table, format_age, format_duration, format_size
 from uttu.cli.views import format_pace
+from uttu.model.inspection import LaneFilter
 from uttu.model.lease import LaneState
+from uttu.operations.diagnosis import WaitKind, describe_wait
 from uttu.operations.monitor import SNAPSHOT_SECONDS, CrawlMonitor, CrawlSnapshot
 
 _WORKERS = ("worker", "pages/s", "pages", "in flight", "held", "reported")
@@ -32,15 +34,20 @@ _LANE_HEAD = ("lane", "pending", "out", "so far", "pace", "waits for")
 _NUMBERS = ("pages/s", "pages", "in flight", "held", "pending", "out", "so far")
 
 
-def describe_wait(lane: LaneState) -> str:
+def format_wait(lane: LaneState) -> str:
     """The reason why the next page of a lane waits; empty if the lane has no pages."""
-    if lane.reason and lane.wait > 0:
-        return f"{lane.reason}, {format_duration(lane.wait)} more"
-    if lane.pace.limit and lane.active >= lane.pace.limit:
-        return "the page that is out" if lane.active == 1 else f"the {lane.active} pages that are out"
-    if lane.wait > 0:
-        return f"its delay, {format_duration(lane.wait)} more"
-    return "a worker" if lane.pending else ""
+    wait = describe_wait(lane)
+    match wait.kind:
+        case WaitKind.HELD:
+            return f"{wait.text}, {format_duration(wait.seconds)} more"
+        case WaitKind.ACTIVE:
+            return "the page that is out" if lane.active == 1 else f"the {lane.active} pages that are out"
+        case WaitKind.PACE | WaitKind.PINNED:
+            return f"its delay, {format_duration(wait.seconds)} more"
+        case WaitKind.READY:
+            return "a worker"
+        case WaitKind.IDLE:
+            return ""
 
 
 def print_snapshot(look: CrawlSnapshot) -> None:
@@ -86,7 +93,7 @@ def _lane_rows(look: CrawlSnapshot) -> list[tuple[str, ...]]:
             f"{lane.active:,}",
             f"{lane.total:,}",
             format_pace(lane),
-            describe_wait(lane),
+            format_wait(lane),
         )
         for lane in look.lanes
     ]
@@ -107,7 +114,7 @@ def snapshot_dict(look: CrawlSnapshot) -> dict[str, Any]:
             {
                 **msgspec.structs.asdict(lane),
                 "pace": msgspec.structs.asdict(lane.pace),
-                "waits_for": describe_wait(lane),
+                "waits_for": format_wait(lane),
             }
             for lane in look.lanes
         ],
@@ -167,7 +174,18 @@ def status(
     dead: Annotated[bool, typer.Option("--dead", help="List dead letters, the latest first.")] = False,
     kind: DeadKind = "",
     detail: Annotated[bool, typer.Option("--detail", help="Dead letters with their tracebacks.")] = False,
+    groups: Annotated[bool, typer.Option("--groups", help="Count dead letters by kind and message.")] = False,
+    message: DeadMessage = "",
     lanes: Annotated[bool, typer.Option("--lanes", help="List the hosts that have pages waiting.")] = False,
+    only: Annotated[
+        LaneFilter | None, typer.Option(help="Only hosts in this state, with --lanes.", show_default=False)
+    ] = None,
+    match: Annotated[
+        str,
+        typer.Option(
+            help="Only hosts, or dead letters by URL or reason, with this text.", metavar="TEXT", show_default=False
+        ),
+    ] = "",
     limit: Annotated[int, typer.Option("-n", "--limit", help="How many to list; 0 for all.", min=0)] = 20,
     frontier: FrontierUrl = "",
     as_json: AsJson = False,
@@ -177,13 +195,19 @@ def status(
 
     from uttu.cli import views
     from uttu.cli.output import say
+    from uttu.model.inspection import DeadQuery, LaneQuery
     from uttu.operations import crawls
 
-    if lanes:
-        views.show_lanes(asyncio.run(crawls.read_lanes(crawl, frontier, say, limit)), as_json)
-    elif dead or kind or detail:
-        letters = asyncio.run(crawls.read_dead_letters(crawl, frontier, say, limit, kind))
-        views.show_dead_letters(letters, kind, detail, as_json)
+    if lanes or only:
+        asked = LaneQuery(limit=limit, match=match, only=only or LaneFilter.ALL)
+        views.show_lanes(asyncio.run(crawls.read_lanes(crawl, frontier, asked, say)), asked, as_json)
+    elif dead or kind or detail or groups or message or match:
+        query = DeadQuery(limit=1 if groups else limit, kind=kind, message=message, match=match)
+        letters = asyncio.run(crawls.read_dead_letters(crawl, frontier, query, say))
+        if groups:
+            views.show_dead_groups(letters.groups, as_json)
+        else:
+            views.show_dead_letters(letters, query, detail, as_json)
     elif crawl:
         views.show_one(asyncio.run(crawls.read_details(crawl, frontier, say)), as_json)
     else:
@@ -240,3 +264,27 @@ def why(
     (views.print_explanation if as_json else views.show_explanation)(found.chain, found.status)
     if found.chain[0].trace.state is RequestState.UNKNOWN:
         raise typer.Exit(FAILED)
+
+
+def settings(
+    crawl: WhichCrawl = "",
+    given: Annotated[bool, typer.Option("--given", help="Leave out the defaults.")] = False,
+    frontier: FrontierUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show the settings that a crawl runs with, and where each came from. Passwords are masked."""
+    import asyncio
+
+    from uttu.cli.output import print_json, say
+    from uttu.model.crawl import SettingSource
+    from uttu.operations.crawls import read_settings
+
+    found = asyncio.run(read_settings(crawl, frontier, say))
+    shown = [each for each in found if not given or each.source is not SettingSource.DEFAULT]
+    if as_json:
+        print_json(shown)
+    elif shown:
+        rows = [(each.name, msgspec.json.encode(each.value).decode(), each.source) for each in shown]
+        Screen().table(("setting", "value", "source"), rows)
+    else:
+        say("all settings have their defaults" if found else "its settings are not known: an older Uttu started it")

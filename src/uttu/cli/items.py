@@ -1,4 +1,4 @@
-"""``uttu push``, ``retry``, ``export`` and ``move``: the contents of a crawl, from start URLs to items."""
+"""``uttu push``, ``retry``, ``items``, ``export`` and ``move``: the contents of a crawl, from start URLs to items."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from uttu.cli.options import AsJson, DeadKind, FrontierUrl, GivenCrawl, WhichCrawl
+from uttu.cli.options import AsJson, DeadKind, DeadMessage, FrontierUrl, GivenCrawl, WhichCrawl, find_operator
 
 if TYPE_CHECKING:
     from uttu.operations.move import Renamed
@@ -43,7 +43,7 @@ def push(
 
     if not (urls or file):
         raise typer.BadParameter("give URLs, or a file of them with -f")
-    pushed = asyncio.run(push_seeds(crawl, frontier, urls, file, say))
+    pushed = asyncio.run(push_seeds(crawl, frontier, urls, file, say, by=find_operator()))
     if as_json:
         print_json({"crawl": pushed.crawl, "new": pushed.new, "known": pushed.known, "bad": pushed.bad})
     else:
@@ -58,12 +58,13 @@ def retry(
     crawl: WhichCrawl = "",
     kind: DeadKind = "",
     url: Annotated[str, typer.Option(help="Only this one.", metavar="URL", show_default=False)] = "",
+    message: DeadMessage = "",
     frontier: FrontierUrl = "",
     as_json: AsJson = False,
 ) -> None:
     """Queue dead letters again, as if they had never been tried; uttu status --dead lists them.
 
-    Exits with 1 if there is no dead letter of that kind or URL.
+    Exits with 1 if there is no dead letter of that kind, URL or message.
     """
     import asyncio
 
@@ -74,7 +75,8 @@ def retry(
     from uttu.operations.control import retry_dead
 
     wanted = parse_url_argument(url) if url else ""
-    found = asyncio.run(retry_dead(crawl, frontier, say, kind=kind, url=wanted))
+    work = retry_dead(crawl, frontier, say, kind=kind, url=wanted, message=message, by=find_operator())
+    found = asyncio.run(work)
     status, revived = found.status, found.revived
     if as_json:
         print_json(
@@ -90,11 +92,55 @@ def retry(
         then = "the running crawl takes them up" if status.alive else f"go on with: {status.command()}"
         print(f"{format_count(revived, 'dead letter')} back in line; {then}")
     else:
-        which = f" {f'of kind {kind!r}' if kind else ''}{f'for {wanted}' if wanted else ''}" if kind or url else ""
+        given = {"of kind": repr(kind) if kind else "", "with": repr(message) if message else "", "for": wanted}
+        which = "".join(f" {word} {value}" for word, value in given.items() if value)
         left = f"; there are: {format_kinds(found.kinds)} (uttu status --dead)" if found.kinds else ""
         say(f"no dead letter{which}{left}")
-    if not revived and (kind or url):
+    if not revived and (kind or url or message):
         raise typer.Exit(FAILED)
+
+
+def items(
+    crawl: WhichCrawl = "",
+    match: Annotated[
+        str, typer.Option(help="Only items with this text, in any case.", metavar="TEXT", show_default=False)
+    ] = "",
+    limit: Annotated[int, typer.Option("-n", "--limit", help="How many to list.", min=1)] = 20,
+    before: Annotated[
+        int, typer.Option(help="Only items before this position.", metavar="POSITION", min=0, show_default=False)
+    ] = 0,
+    frontier: FrontierUrl = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show the latest items of a crawl, or search them. uttu export writes all to a file."""
+    import asyncio
+
+    from uttu.cli.output import Screen, print_json, say
+    from uttu.operations.items import read_items
+
+    found = asyncio.run(read_items(crawl, frontier, limit, before, match, say))
+    if as_json:
+        for each in found.items:
+            print_json(each.value)
+    elif found.items:
+        rows = [[_format_cell(each.value.get(name)) for name in found.columns] for each in found.items]
+        Screen().table(found.columns, rows)
+    else:
+        say("no items" + (f" with {match!r} among those that were looked at" if match and found.next else ""))
+    if found.next:
+        say(f"there are more: --before {found.next}")
+
+
+# The longest text in a cell of a table of items.
+_LONGEST_CELL = 60
+
+
+def _format_cell(value: object) -> str:
+    import msgspec
+
+    text = value if isinstance(value, str) else "" if value is None else msgspec.json.encode(value).decode()
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST_CELL else text[: _LONGEST_CELL - 1] + "…"
 
 
 def export(
@@ -144,7 +190,9 @@ def export(
 
     async def run() -> ExportResult:
         follows = following if follow else None
-        return await export_items(crawl, frontier, output or ["-"], say, follow=follows, overwrite=overwrite)
+        return await export_items(
+            crawl, frontier, output or ["-"], say, follow=follows, overwrite=overwrite, by=find_operator()
+        )
 
     done = asyncio.run(run())
     if as_json:
@@ -184,7 +232,7 @@ def move(
     if not target:
         raise typer.BadParameter("say from where to where: uttu move FROM TO")
     with _draw_progress() as progress:
-        said = asyncio.run(move_crawl(source, target, crawl, replace=replace, progress=progress))
+        said = asyncio.run(move_crawl(source, target, crawl, replace=replace, progress=progress, by=find_operator()))
     print(said)
 
 

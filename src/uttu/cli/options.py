@@ -112,12 +112,26 @@ def parse_url_argument(text: str) -> str:
         raise typer.BadParameter(str(error)) from None
 
 
+def find_operator() -> str:
+    """The name of the user who types the command, for the history of a crawl; empty if it is not known."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return ""
+
+
 _WHICH = "A crawl, or a spider file; the latest without it."
 WhichCrawl = Annotated[str, typer.Argument(help=_WHICH, metavar="CRAWL", show_default=False)]
 GivenCrawl = Annotated[str, typer.Argument(help="A crawl, or a spider file.", metavar="CRAWL", show_default=False)]
 WhichCrawlOption = Annotated[str, typer.Option("--crawl", help=_WHICH, metavar="CRAWL", show_default=False)]
 DeadKind = Annotated[
     str, typer.Option(help="Only dead letters of this kind: http, handler …", metavar="KIND", show_default=False)
+]
+DeadMessage = Annotated[
+    str,
+    typer.Option(help="Only dead letters of the group with this message.", metavar="MESSAGE", show_default=False),
 ]
 PageTarget = Annotated[
     list[str],

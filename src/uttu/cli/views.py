@@ -21,7 +21,8 @@ from uttu.cli.output import (
     print_json,
     say,
 )
-from uttu.model.crawl import CrawlState, ReasonKind
+from uttu.model.crawl import CrawlState, ReasonKind, WorkerReport
+from uttu.model.inspection import DeadGroup, DeadQuery, LaneFilter, LanePage, LaneQuery
 from uttu.model.lease import DeadKind, DeadLetter, LaneState, RequestState
 from uttu.operations.crawls import BrokenState, CrawlDetails, CrawlList, CrawlStatus, DeadLetters
 from uttu.operations.explanation import UrlExplanation
@@ -63,7 +64,7 @@ def show_all(found: CrawlList, as_json: bool) -> None:
 def show_one(found: CrawlDetails, as_json: bool) -> None:
     standing, kinds, lanes, trimmed = found.status, found.dead_kinds, found.lanes, found.trimmed
     if as_json:
-        shown = [_lane_dict(lane) for lane in lanes[:_JSON_LANES]]
+        shown = [_lane_dict(lane) for lane in lanes.lanes[:_JSON_LANES]]
         print_json({**_status_dict(standing), "dead_kinds": kinds, "trimmed": trimmed, "lanes": shown})
         return
     counts, screen = standing.counts, Screen()
@@ -75,7 +76,7 @@ def show_one(found: CrawlDetails, as_json: bool) -> None:
         ("received", format_size(counts.bytes)),
         ("to do", f"{counts.pending:,} pending, {counts.leased:,} leased, {counts.delayed:,} delayed"),
     ]
-    if waits := _describe_waits(standing, lanes):
+    if waits := _describe_waits(standing, lanes.lanes, found.held):
         rows.append(("waits for", "\n".join(waits)))
     if command := _resume_command(standing):
         rows.append(("go on", command))
@@ -83,20 +84,30 @@ def show_one(found: CrawlDetails, as_json: bool) -> None:
     if standing.workers:
         screen.line()
         _show_workers(standing, screen)
-    if lanes:
+    if lanes.lanes:
         screen.line()
-        _show_lanes(lanes[:_TOP_LANES], screen)
-        if len(lanes) > _TOP_LANES:
-            screen.line(f"and {format_count(len(lanes) - _TOP_LANES, 'more lane')} (--lanes)", "dim")
+        _show_lanes(lanes.lanes[:_TOP_LANES], screen)
+        if (total := _count_lanes(lanes)) > _TOP_LANES:
+            screen.line(f"and {format_count(total - _TOP_LANES, 'more lane')} (--lanes)", "dim")
 
 
-def show_lanes(lanes: Sequence[LaneState], as_json: bool) -> None:
+def _count_lanes(page: LanePage) -> int:
+    """How many lanes there are: all that match if the store knows it, otherwise those of the page."""
+    return len(page.lanes) if page.total is None else page.total
+
+
+def show_lanes(page: LanePage, query: LaneQuery, as_json: bool) -> None:
     if as_json:
-        print_json([_lane_dict(lane) for lane in lanes])
-    elif lanes:
-        _show_lanes(lanes, Screen())
+        print_json([_lane_dict(lane) for lane in page.lanes])
+        return
+    if page.lanes:
+        _show_lanes(page.lanes, Screen())
+    elif query.match or query.only is not LaneFilter.ALL:
+        say("no such lane")
     else:
         say("no lane has pages waiting")
+    if page.next and (query.match or query.only is not LaneFilter.ALL):
+        say(f"the first {len(page.lanes):,}{'' if page.total is None else f' of {page.total:,}'}; -n 0 lists all")
 
 
 def _kept(items: int, trimmed: int) -> str:
@@ -117,7 +128,7 @@ def _resume_command(standing: CrawlStatus) -> str:
     )
 
 
-def _describe_waits(standing: CrawlStatus, lanes: Sequence[LaneState]) -> list[str]:
+def _describe_waits(standing: CrawlStatus, lanes: Sequence[LaneState], held: LanePage) -> list[str]:
     """The things that a crawl waits for before it can end, as phrases."""
     counts, found = standing.counts, []
     living = [report for _, report in standing.living.values()]
@@ -141,12 +152,12 @@ def _describe_waits(standing: CrawlStatus, lanes: Sequence[LaneState]) -> list[s
         )
     if counts.delayed:
         found.append(f"{format_count(counts.delayed, 'page')} to be tried again later")
-    held = [lane for lane in lanes if lane.reason and lane.wait > 0]
-    found += [f"{lane.name}, held for {format_duration(lane.wait)} more: {lane.reason}" for lane in held[:3]]
-    if len(held) > 3:
-        found.append(f"{format_count(len(held) - 3, 'more lane')} that are held (--lanes)")
+    shown = [lane for lane in held.lanes if lane.pending or lane.active][:3]
+    found += [f"{lane.name}, held for {format_duration(lane.wait)} more: {lane.reason}" for lane in shown]
+    if len(shown) == 3 and (more := _count_lanes(held) - 3) > 0:
+        found.append(f"{format_count(more, 'more lane')} that are held (--lanes)")
     soonest = min((lane.wait for lane in lanes if lane.pending), default=0.0)
-    if soonest > 1 and not held and standing.state == CrawlState.RUNNING:
+    if soonest > 1 and not shown and standing.state == CrawlState.RUNNING:
         found.append(f"the next lane to be due, in {format_duration(soonest)}")
     return found
 
@@ -205,7 +216,7 @@ def format_pace(lane: LaneState) -> str:
 
 
 def _status_dict(standing: CrawlStatus) -> dict[str, Any]:
-    workers = {name: {"age": age, **msgspec.structs.asdict(report)} for name, (age, report) in standing.workers.items()}
+    workers = {name: _worker_dict(age, report) for name, (age, report) in standing.workers.items()}
     return {
         "crawl": standing.name,
         "state": standing.state,
@@ -220,26 +231,55 @@ def _status_dict(standing: CrawlStatus) -> dict[str, Any]:
     }
 
 
+def _worker_dict(age: float, report: WorkerReport) -> dict[str, Any]:
+    """The report of a worker without its log, which ``uttu workers`` shows."""
+    fields = {"age": age, **msgspec.structs.asdict(report)}
+    del fields["log"]
+    return fields
+
+
 def _lane_dict(lane: LaneState) -> dict[str, Any]:
     return {**msgspec.structs.asdict(lane), "pace": {"delay": lane.pace.delay, "limit": lane.pace.limit}}
 
 
-def show_dead_letters(found: DeadLetters, kind: str, detail: bool, as_json: bool) -> None:
-    """Show the latest dead letters, of one kind or of all."""
-    letters, kinds = found.letters, found.kinds
+def show_dead_groups(groups: Sequence[DeadGroup], as_json: bool) -> None:
+    """Show how many dead letters there are of each kind and message."""
+    if as_json:
+        print_json(groups)
+    elif groups:
+        Screen().table(
+            ("count", "kind", "message", "latest", "for example"),
+            [
+                (f"{each.count:,}", each.kind, each.message, format_age(time.time() - each.last), each.sample)
+                for each in groups
+            ],
+            numbers=("count",),
+        )
+    else:
+        say("no dead letters")
+
+
+def show_dead_letters(found: DeadLetters, query: DeadQuery, detail: bool, as_json: bool) -> None:
+    """Show the latest dead letters that were asked for."""
+    letters, kinds, kind = found.letters, found.kinds, query.kind
+    is_search = bool(query.match or query.message)
     if as_json:
         print_json([_dead_letter_dict(letter) for letter in letters])
         return
     if not letters:
         say(
             f"no dead letters of kind {kind!r}; there are: {format_kinds(kinds)}"
-            if kind and kinds
+            if kind and kinds and not is_search
+            else "no such dead letter"
+            if is_search
             else "no dead letters"
         )
         return
     (_show_details if detail else _show_table)(letters, Screen())
     total = kinds.get(kind, 0) if kind else sum(kinds.values())
-    if total > len(letters):
+    if is_search and found.next:
+        say(f"the latest {len(letters):,}; -n 0 lists all")
+    elif not is_search and total > len(letters):
         say(f"the latest {len(letters):,} of {total:,}; -n 0 lists all")
 
 

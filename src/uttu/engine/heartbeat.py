@@ -4,6 +4,9 @@ Every ``_CHECK_SECONDS`` a :class:`CrawlWorker` writes its report, reads the cra
 from the feed. So a pause or a stop reaches all workers, on every machine, within two seconds; at once if
 :meth:`CrawlWorker.check_now` is called.
 
+An operator can ask one worker to leave: its name is then among the facts ``draining``. It finishes its pages and ends,
+and the others go on.
+
 Each worker finds out for itself that no work is left, and ends. The supervisor then completes the outputs and notes
 the end of the crawl. If the supervisor is gone, the workers watch the limits and note the end themselves. They mark the
 crawl as ``unattended``, so that the same command, run again, completes the outputs instead of starting a new crawl.
@@ -19,7 +22,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+import socket
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,12 +31,13 @@ import msgspec
 from uttu.blackbox import started_pid
 from uttu.clock import Clock
 from uttu.engine.aio import wait_for_event
-from uttu.engine.events import Events
+from uttu.engine.history import EventRecorder, Sampler, record_last
+from uttu.engine.log_tail import LogTail, keep_log_tail
 from uttu.engine.stats import WorkerStats
 from uttu.engine.watchdog import Watchdog
 from uttu.engine.worker import Worker
 from uttu.engine.worker_processes import CrashedPage, settle_crashed
-from uttu.frontier.base import Frontier, Ledger, SeedQueue
+from uttu.frontier.base import Frontier, History, Ledger, SeedQueue
 from uttu.model.crawl import NO_REASON, CrawlLimits, CrawlState, Reason, ReasonKind, WorkerReport
 
 if TYPE_CHECKING:
@@ -56,6 +61,7 @@ class CrawlWorker:
     :param pushed_seeds: Takes start URLs from the feed; None if the store has no feed.
     :param is_supervised: Whether a supervisor watches the ``limits`` and will note the crawl's end. None means yes.
     :param grace: Seconds that pages in flight have when the crawl is to end.
+    :param history: Where samples of the crawl's numbers go; None to take none.
     """
 
     def __init__(
@@ -69,9 +75,10 @@ class CrawlWorker:
         pushed_seeds: PushedSeeds | None = None,
         is_supervised: Callable[[], Awaitable[bool]] | None = None,
         limits: CrawlLimits | None = None,
-        events: Events | None = None,
+        events: EventRecorder | None = None,
         grace: float = GRACE_SECONDS,
         watchdog: Watchdog | None = None,
+        history: History | None = None,
     ) -> None:
         self._watchdog = watchdog
         self.worker = worker
@@ -88,12 +95,20 @@ class CrawlWorker:
         self._patience: asyncio.TimerHandle | None = None
         self._drained = False
         self._called = asyncio.Event()
+        self._history = history
+        self._sampler = Sampler(history, frontier, ledger, clock, worker.name) if history is not None else None
+        self._host = socket.gethostname()
+        self._log_tail: LogTail | None = None
 
     async def run(self) -> None:
         """Work until the crawl is over or the worker is drained.
 
         :raises StoreError: the store can't be read or written.
         """
+        with keep_log_tail() as self._log_tail:
+            await self._run()
+
+    async def _run(self) -> None:
         # Read the state before the first lease: the crawl may be paused.
         await self._check_crawl()
         self._tell("joined")
@@ -110,6 +125,8 @@ class CrawlWorker:
         if isinstance(failure, Exception):
             raise failure
         await self._report()
+        if self._sampler is not None:
+            await self._sampler.leave()
         if await self._is_alone():
             await self._conclude()
 
@@ -163,7 +180,11 @@ class CrawlWorker:
 
     async def _check_crawl(self) -> None:
         await self._report()
+        if self._sampler is not None:
+            await self._sampler.look()
         facts = await self._ledger.facts()
+        if self.worker.name in facts.draining:
+            self.drain()
         if facts.state is CrawlState.RUNNING and await self._enforce_limits():
             self.drain(hurried=True)
         elif facts.state is CrawlState.RUNNING:
@@ -183,6 +204,8 @@ class CrawlWorker:
             flying=self.worker.flying(_MAX_REPORTED_URLS),
             held=self.worker.held,
             concurrency=self.worker.controller.limit,
+            host=self._host,
+            log=self._log_tail.lines if self._log_tail is not None else (),
         )
         await self._ledger.report(self.worker.name, msgspec.json.encode(report))
 
@@ -211,6 +234,10 @@ class CrawlWorker:
             await self._ledger.note(state=CrawlState.LIMITED, unattended=True)
         elif state is CrawlState.STOPPING:
             await self._ledger.note(state=CrawlState.STOPPED)
+        else:
+            return
+        if self._history is not None:
+            await record_last(self._history, self._frontier, self._ledger, self._clock)
 
 
 async def is_over(
@@ -250,3 +277,8 @@ async def is_at_work(frontier: Frontier, ledger: Ledger) -> bool:
         return False
     reports = (await ledger.reports()).values()
     return any(age < _SILENT_SECONDS and msgspec.json.decode(report, type=WorkerReport).held for age, report in reports)
+
+
+async def has_other_workers(ledger: Ledger, draining: Collection[str]) -> bool:
+    """Whether a worker has reported lately that is not among those that leave."""
+    return any(age < _SILENT_SECONDS for name, (age, _) in (await ledger.reports()).items() if name not in draining)

@@ -310,6 +310,7 @@ class DetachedOutbox:
     def __init__(self, outbox: Outbox) -> None:
         self._cursor = Cursor()
         self.items = outbox.items
+        self.latest = outbox.latest
         self.trim = outbox.trim
         self.trimmed = outbox.trimmed
 

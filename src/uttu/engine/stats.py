@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
+from collections.abc import Sequence
 
 from uttu.model import Request, Response
-from uttu.model.crawl import WorkerReport
+from uttu.model.crawl import LogLine, WorkerReport
+from uttu.model.history import LATENCY_BOUNDS
 from uttu.policy.cookies import looks_like_login
 
 # The most lanes whose cookies LoginWatch remembers.
@@ -17,7 +20,11 @@ _MOST_GIVEN_BACK = 100
 
 
 class WorkerStats:
-    """Counters of one worker. Latencies are exponential moving averages per lane, with a weight of 0.2."""
+    """Counters of one worker.
+
+    ``seconds`` and ``latency`` are the sum and the histogram of all fetch times. For the slowest hosts there is an
+    exponential moving average per lane, with a weight of 0.2.
+    """
 
     def __init__(self) -> None:
         self.fetched = 0
@@ -33,12 +40,16 @@ class WorkerStats:
         self.empty: Counter[str] = Counter()
         self.given_back: list[str] = []
         self.logins: list[str] = []
+        self.seconds = 0.0
+        self.latency = [0] * (len(LATENCY_BOUNDS) + 1)
         self._latency: dict[str, float] = {}
 
     def record_fetch(self, lane: str, status: int, size: int, elapsed: float) -> None:
         self.fetched += 1
         self.bytes += size
         self.statuses[status] += 1
+        self.seconds += elapsed
+        self.latency[bisect_left(LATENCY_BOUNDS, elapsed)] += 1
         known = self._latency.get(lane)
         if known is None and len(self._latency) >= _MOST_HOSTS:
             del self._latency[next(iter(self._latency))]
@@ -59,10 +70,20 @@ class WorkerStats:
         return sorted(self._latency.items(), key=lambda pair: -pair[1])[:count]
 
     def report(
-        self, *, pid: int, started: float, in_flight: int, flying: list[str], held: int, concurrency: int
+        self,
+        *,
+        pid: int,
+        started: float,
+        in_flight: int,
+        flying: list[str],
+        held: int,
+        concurrency: int,
+        host: str = "",
+        log: Sequence[LogLine] = (),
     ) -> WorkerReport:
         return WorkerReport(
             pid=pid,
+            host=host,
             started=started,
             fetched=self.fetched,
             pages=self.pages,
@@ -81,6 +102,10 @@ class WorkerStats:
             logins=self.logins,
             giving=sorted(self.giving),
             empty=dict(self.empty),
+            failed=self.failed,
+            seconds=self.seconds,
+            latency=tuple(self.latency),
+            log=list(log),
         )
 
 

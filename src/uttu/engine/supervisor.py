@@ -7,6 +7,8 @@ The pages are processed by its worker group: one worker in this process
 All workers, the worker group included, read from the ledger that the crawl is paused or stopping. Two things are not
 in the ledger: that this process failed, and that it hands the crawl on to another supervisor. The supervisor signals
 these to its own worker group only, and waits ``grace`` seconds at most for the pages in flight.
+
+If an operator drains all workers of the group, the supervisor stays while workers elsewhere are at the crawl.
 """
 
 from __future__ import annotations
@@ -22,21 +24,22 @@ import msgspec
 from uttu.clients.addresses import mask_logins
 from uttu.clock import Clock
 from uttu.engine.aio import wait_for_event
-from uttu.engine.events import Events
 from uttu.engine.exporter import Exporter
-from uttu.engine.heartbeat import GRACE_SECONDS, is_at_work
+from uttu.engine.heartbeat import GRACE_SECONDS, has_other_workers, is_at_work, is_over
+from uttu.engine.history import EventRecorder, record_last
 from uttu.engine.link_filter import validate_request
 from uttu.engine.seeds import TopicSeeds
 from uttu.engine.worker_processes import CrashedPage
 from uttu.errors import SpiderError, StartError, StoreError, UttuError
-from uttu.frontier.base import Frontier, Ledger, SeedQueue
+from uttu.frontier.base import Frontier, History, Ledger, SeedQueue
 from uttu.model import Request
-from uttu.model.crawl import NO_REASON, CrawlLimits, CrawlState, Reason
+from uttu.model.crawl import NO_REASON, CrawlLimits, CrawlState, Reason, ReasonKind
 from uttu.model.facts import CrawlFacts
 
 _WATCH_SECONDS = 0.5
 _LINGER_SECONDS = 0.2
 HANDED_ON = Reason("handed on")
+DRAINED = Reason("its last worker was drained")
 _log = logging.getLogger("uttu.crawl")
 
 
@@ -75,6 +78,7 @@ class Supervisor:
     :param stay: Wait for more start URLs instead of finishing when no work is left.
     :param spent: Seconds of the limit ``max_seconds`` that earlier supervisors of this crawl used.
     :param grace: Seconds that the worker group has for the pages in flight after :meth:`hurry`.
+    :param history: Where the last sample of the crawl's numbers goes.
     """
 
     def __init__(
@@ -90,10 +94,12 @@ class Supervisor:
         feed: SeedQueue | None = None,
         stay: bool = False,
         topic_seeds: TopicSeeds | None = None,
-        events: Events | None = None,
+        events: EventRecorder | None = None,
         spent: float = 0.0,
         grace: float = GRACE_SECONDS,
+        history: History | None = None,
     ) -> None:
+        self._history = history
         self._start = start
         self._crew = crew
         self._frontier = frontier
@@ -149,7 +155,7 @@ class Supervisor:
         self._tell(asked or CrawlState.RUNNING)
         helpers = (self._seed(), self._watch(), self._take_in(), self._drain.run(self._output_over))
         tasks = [asyncio.create_task(each) for each in helpers]
-        crew = asyncio.create_task(self._crew.run())
+        crew = asyncio.create_task(self._run_crew())
         try:
             await self._until_over(crew, tasks)
         except BaseException as error:
@@ -161,6 +167,20 @@ class Supervisor:
             raise
         await self._cancel_tasks(crew, tasks)
         return await self._end()
+
+    async def _run_crew(self) -> None:
+        """Run the worker group. If its workers were drained, wait while workers elsewhere are at the crawl."""
+        await self._crew.run()
+        facts = await self._ledger.facts()
+        while _was_drained(facts) and not (self._stop_reason or self._handing_on or await self._is_over()):
+            if not await has_other_workers(self._ledger, facts.draining):
+                self._stop_reason = DRAINED
+                return
+            await wait_for_event(self._called, _WATCH_SECONDS)
+            facts = await self._ledger.facts()
+
+    async def _is_over(self) -> bool:
+        return await is_over(self._frontier, self._ledger, self._feed, stay=self._stay)
 
     async def _cancel_tasks(self, crew: asyncio.Task[None], tasks: list[asyncio.Task[None]]) -> None:
         """Cancel all tasks but the exporter, which ends by itself when ``_output_over`` is set."""
@@ -178,7 +198,7 @@ class Supervisor:
             done, watched = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
             for task in done - {crew}:
                 if (error := task.exception()) is not None:
-                    self._failure = Reason(describe_failure(error))
+                    self._failure = Reason(describe_failure(error), ReasonKind.FAILED)
                     self.drain(self._failure)
                     self.hurry()
                     await asyncio.wait([crew])
@@ -312,6 +332,8 @@ class Supervisor:
             ending = Ending(CrawlState.STOPPED, Reason("start URLs came in the last moment"))
         await self._ledger.note(state=ending.state, reason=ending.reason, unattended=False, fed=False)
         self._tell(ending.state, ending.reason)
+        if self._history is not None:
+            await record_last(self._history, self._frontier, self._ledger, self._clock)
         return ending
 
     def _tell(self, state: CrawlState | None, reason: Reason = NO_REASON) -> None:
@@ -342,6 +364,11 @@ class Supervisor:
         if self._handing_on and not self._stop_reason:
             return Ending(CrawlState.RUNNING, HANDED_ON)
         return Ending(CrawlState.STOPPED, self._stop_reason)
+
+
+def _was_drained(facts: CrawlFacts) -> bool:
+    """Whether an operator has drained a worker since the crawl was started or resumed."""
+    return any(at >= facts.began for at in facts.draining.values())
 
 
 def describe_failure(error: BaseException) -> str:

@@ -235,26 +235,32 @@ class History(Protocol):
     """
 
     async def record(self, sample: Sample) -> None:
-        """Store a sample, unless there is one in the same slot of ``SAMPLE_SECONDS``. Drop what is out of bounds.
+        """Store a sample, unless there is one in the same slot of ``SAMPLE_SECONDS``. Its slot is that of ``at``.
 
-        The slot is that of ``sample.at``.
+        Drop what :func:`~uttu.model.history.thin_out` names at the present time, in the same atomic step. A store may
+        thin out a minute late.
         """
 
     async def samples(self, since: float, until: float = math.inf) -> list[Sample]:
-        """Return the samples taken in this time, the oldest first."""
+        """Return the samples taken from ``since`` to ``until``, both included, the oldest first."""
 
     async def add_events(self, events: Sequence[tuple[EventKind, dict[str, str | int | float]]]) -> None:
-        """Append events at the present time, and drop the oldest beyond ``MOST_EVENTS``."""
+        """Append events at the present time, in this order, and drop the oldest beyond ``MOST_EVENTS``."""
 
     async def events(self, after: int, limit: int) -> list[CrawlEvent]:
-        """Return up to ``limit`` events after position ``after``, the oldest first; the latest ones if it is -1."""
+        """Return up to ``limit`` events after position ``after``, the oldest first; the latest ones if it is -1.
+
+        Position 0 is before all events.
+        """
 
 
 class Inspector(Protocol):
     """Inspection and manual changes of a crawl.
 
-    A crawl with 100,000 lanes and a million dead letters is still listed quickly, and without delaying its workers. Only
-    ``trace`` and ``revive`` may take a time that grows with the crawl.
+    A crawl with 100,000 lanes and a million dead letters is still listed quickly, and without delaying its workers.
+    Only ``trace`` and ``revive`` may take a time that grows with the crawl.
+
+    A cursor (``after``) that no page gave raises ``StoreError``.
     """
 
     async def trace(self, fingerprint: int, lane: str = "") -> Trace:
@@ -267,7 +273,7 @@ class Inspector(Protocol):
         """Return a page of dead letters."""
 
     async def dead_groups(self) -> list[DeadGroup]:
-        """Return the groups of dead letters, the largest first."""
+        """Return the groups of dead letters, the largest first, then by kind and message."""
 
     async def repace(self, old: Pace, new: Pace) -> int:
         """Give the pace ``new`` to all lanes whose pace is ``old``; return how many."""

@@ -61,9 +61,12 @@ class JobsConnection(kombu.Connection):
         if self.get_transport_cls() is redis.Transport:
             self.transport_cls = Transport
 
-    def as_uri(self, *args: Any, **options: Any) -> str:
-        """Return the URL for logs and Flower. Kombu would use the name of the class as its scheme."""
-        return str(super().as_uri(*args, **options)).replace(str(Transport), "rediss" if self.ssl else "redis")
+    def info(self) -> dict[str, Any]:
+        """Return what ``inspect stats``, logs and Flower show. They can't show the class that Kombu would give."""
+        about: dict[str, Any] = super().info()
+        if about["transport"] is Transport:
+            about["transport"] = "rediss" if self.ssl else "redis"
+        return about
 
 
 class AMQP(amqp.AMQP):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Final, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
 import msgspec
 
@@ -82,9 +82,11 @@ class CrawlState(StrEnum):
 
 
 class ReasonKind(StrEnum):
-    """The reasons that decide what a process does. All others are ``OTHER``, with a text to show."""
+    """The reasons that decide what a process does or shows. All others are ``OTHER``, with a text to show."""
 
     OTHER = "other"
+    FAILED = "failed"
+    """The crawl stopped because of an error, which is the text."""
     INTERRUPTED = "interrupted"
     """A signal stops the crawl. Pages in flight have no time limit, because the user can send a second signal; for any
     other reason they have a grace period."""
@@ -98,6 +100,7 @@ class ReasonKind(StrEnum):
 
 _SENTENCES: Final = {
     ReasonKind.OTHER: "{}",
+    ReasonKind.FAILED: "{}",
     ReasonKind.INTERRUPTED: "interrupted",
     ReasonKind.REVOKED: "revoked",
     ReasonKind.MOVED: "moved to {}",
@@ -177,10 +180,20 @@ class CrawlLimits(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.items) and counts.items >= self.items
 
 
+class LogLine(msgspec.Struct, frozen=True):
+    """A line of a worker's log: the Unix time, the level in lower case, and the text without passwords."""
+
+    at: float
+    level: str
+    text: str
+
+
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     """The latest counters of a worker, stored in the ledger as JSON every second."""
 
     pid: int = 0
+    host: str = ""
+    """The name of the machine."""
     started: float = 0.0
     fetched: int = 0
     pages: int = 0
@@ -205,6 +218,32 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     """For each handler, the pages for which it yielded nothing, until it first yielded something."""
     given_back: list[str] = []
     """URLs of pages that were in flight when the worker stopped; they are fetched again later."""
+    failed: int = 0
+    """Fetches without an answer, or with one that was too slow."""
+    seconds: float = 0.0
+    """The sum of all fetch times."""
+    latency: tuple[int, ...] = ()
+    """The histogram of fetch times; see :data:`uttu.model.history.LATENCY_BOUNDS`."""
+    log: list[LogLine] = []
+    """The latest lines of the process's log, the oldest first."""
+
+
+class SettingSource(StrEnum):
+    """Where the value of a setting came from, from the weakest source to the strongest."""
+
+    DEFAULT = "default"
+    SPIDER = "spider"
+    FILE = "uttu.toml"
+    ENVIRONMENT = "environment"
+    FLAG = "flag"
+
+
+class SettingValue(msgspec.Struct, frozen=True):
+    """A setting of a crawl as it was when the crawl was started or resumed last. Secrets are masked."""
+
+    name: str
+    value: Any
+    source: SettingSource = SettingSource.DEFAULT
 
 
 class SettingValues(TypedDict, total=False):

@@ -5,11 +5,12 @@ A ledger stores facts as text by name, so that each can be set without reading t
     state         a value of CrawlState; absent until the crawl runs for the first time
     reason        text, or JSON of a Reason whose kind decides something
     spider file   text
-    arguments flags withheld outputs pace rules    JSON
+    arguments flags withheld outputs pace rules settings    JSON
     began         seconds since 1970
     start_hosts   hosts separated by spaces
     seeded fed unattended    "yes", or empty
     written PATH  JSON of a FileRecord
+    drain WORKER  when the worker was asked to leave, in seconds since 1970
     job ID        the number of the job's last slice, and when it ended: "3 1700000000.000"
 
 :func:`encode_facts` and :func:`decode_facts` are the only functions that know these names and formats. Facts with other
@@ -24,7 +25,7 @@ from typing import Any, Final, TypedDict
 import msgspec
 
 from uttu.errors import StoreError
-from uttu.model.crawl import CrawlState, Reason, ReasonKind, Rules
+from uttu.model.crawl import CrawlState, Reason, ReasonKind, Rules, SettingValue
 from uttu.model.lease import Pace
 
 
@@ -62,6 +63,8 @@ class CrawlFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Settings that were given on the command line and may be shown."""
     withheld: dict[str, bool] = {}
     """Settings that are not stored, because they may hold a password; the value says whether a flag set them."""
+    settings: tuple[SettingValue, ...] = ()
+    """All settings with the source of each, to show; empty if an older version started the crawl."""
     outputs: tuple[str, ...] = ()
     began: float = 0.0
     """When the crawl was started or resumed last, in seconds since 1970."""
@@ -78,12 +81,14 @@ class CrawlFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the crawl ended without a supervisor, so its outputs are still to be completed."""
     written: dict[str, FileRecord] = {}
     """The output files that this crawl wrote, by path."""
+    draining: dict[str, float] = {}
+    """The workers that an operator asked to leave, and when."""
     slices: dict[str, SliceMark] = {}
     """The last slice of each job that takes part, by the job's id."""
 
 
 class FactChanges(TypedDict, total=False):
-    """Facts to note; see :class:`CrawlFacts`. ``written`` and ``slices`` are set entry by entry."""
+    """Facts to note; see :class:`CrawlFacts`. ``written``, ``draining`` and ``slices`` are set entry by entry."""
 
     state: CrawlState
     reason: Reason
@@ -92,6 +97,7 @@ class FactChanges(TypedDict, total=False):
     arguments: dict[str, str]
     flags: dict[str, Any]
     withheld: dict[str, bool]
+    settings: tuple[SettingValue, ...]
     outputs: tuple[str, ...]
     began: float
     pace: Pace
@@ -101,6 +107,7 @@ class FactChanges(TypedDict, total=False):
     fed: bool
     unattended: bool
     written: dict[str, FileRecord]
+    draining: dict[str, float]
     slices: dict[str, SliceMark]
 
 
@@ -196,6 +203,7 @@ _CODECS: Final[dict[str, _Codec]] = {
     "arguments": _json(dict[str, str]),
     "flags": _json(dict[str, Any]),
     "withheld": _json(dict[str, bool]),
+    "settings": _json(tuple[SettingValue, ...]),
     "outputs": _json(tuple[str, ...]),
     "began": _Codec(lambda value: str(round(value)), float),
     "pace": _json(Pace),
@@ -205,6 +213,7 @@ _CODECS: Final[dict[str, _Codec]] = {
     "fed": _FLAG,
     "unattended": _FLAG,
     "written": _Codec(_json(FileRecord).encode, _json(FileRecord).decode, "written "),
+    "draining": _Codec(lambda at: f"{at:.3f}", float, "drain "),
     "slices": _Codec(_encode_slice, _decode_slice, "job "),
 }
 _PREFIXES: Final = {name: codec.prefix for name, codec in _CODECS.items() if codec.prefix}

@@ -7,6 +7,8 @@ distance are kept.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -56,6 +58,8 @@ class EventKind(StrEnum):
     """A lane is held. Fields: lane, seconds, reason."""
     OPERATOR = "operator"
     """An operator did something. Fields: by, action, and what it was done to."""
+    OUTPUT = "output"
+    """An output failed, or works again. Fields: output, what, reason."""
 
 
 class CrawlEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,20 +74,20 @@ class CrawlEvent(msgspec.Struct, frozen=True, kw_only=True):
     fields: dict[str, str | int | float] = {}
 
 
-def thin_out(times: list[float], now: float) -> list[float]:
+def thin_out(times: Sequence[float], now: float) -> list[float]:
     """Return the times of the samples to drop. ``times`` are in ascending order.
 
-    In each slot of a resolution the first sample stays. A sample older than the longest resolution is dropped.
+    In each slot of a resolution the first sample stays: it is also the first in a slot of the next resolution, so
+    thinning out early or often gives the same samples. What is older than the longest resolution is dropped. The
+    latest sample always stays: it holds the totals of a crawl that ended.
     """
-    dropped = []
-    kept_slot: tuple[int, int] | None = None
-    for at in times:
-        distance = next((distance for distance, age in RESOLUTIONS if now - at <= age), None)
-        if distance is None:
-            dropped.append(at)
-            continue
-        slot = (distance, int(at // distance))
-        if slot == kept_slot:
-            dropped.append(at)
-        kept_slot = slot
-    return dropped
+    dropped: list[float] = []
+    end = len(times) - 1
+    for distance, longest in RESOLUTIONS:
+        start = bisect_left(times, now - longest, hi=max(end, 0))
+        slots = [at // distance for at in times[start:end]]
+        dropped += [
+            at for at, slot, former in zip(times[start + 1 : end], slots[1:], slots, strict=False) if slot == former
+        ]
+        end = start
+    return [*times[:end], *dropped] if end > 0 else dropped

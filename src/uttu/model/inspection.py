@@ -35,7 +35,7 @@ class LaneFilter(StrEnum):
 class LaneQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Asks for a page of lanes: those with the most pending requests first, then by name.
 
-    ``match`` is a part of the name. ``after`` is the ``next`` of the page before.
+    ``match`` is a part of the name; upper and lower case are alike. ``after`` is the ``next`` of the page before.
     """
 
     limit: int = 50
@@ -55,8 +55,9 @@ class LanePage(msgspec.Struct, frozen=True):
 class DeadQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Asks for a page of dead letters, the latest first.
 
-    ``kind`` and ``message`` choose a group; see :class:`DeadGroup`. ``match`` is a part of the URL or of the reason.
-    ``after`` is the ``next`` of the page before.
+    ``kind`` and ``message`` choose a group, or all groups with this kind or message; see :class:`DeadGroup`. ``match``
+    is a part of the URL or of the reason; upper and lower case of ASCII letters are alike. ``after`` is the ``next`` of
+    the page before.
     """
 
     limit: int = 50
@@ -69,8 +70,8 @@ class DeadQuery(msgspec.Struct, frozen=True, kw_only=True):
 class DeadPage(msgspec.Struct, frozen=True):
     """A page of dead letters.
 
-    ``next`` is empty at the end. One call looks at ``MOST_SEARCHED`` letters at most, so a page of a search may be short
-    or empty although there are more.
+    ``next`` is empty at the end. One call looks at ``MOST_SEARCHED`` letters at most, so a page of a search may be
+    short or empty although there are more.
     """
 
     letters: list[DeadLetter]
@@ -80,8 +81,14 @@ class DeadPage(msgspec.Struct, frozen=True):
 MOST_SEARCHED: Final = 20_000
 """The most dead letters, or items, that one search looks at."""
 MOST_DEAD_GROUPS: Final = 500
-"""The most groups of dead letters in a crawl. Letters with further messages are in the group OTHER_MESSAGES."""
+"""The most groups of dead letters in a crawl. With so many, a letter with a new message joins OTHER_MESSAGES of its
+kind: there is one more group of each kind. A group without letters does not exist.
+
+Stores read both numbers when they need them, so that tests can lower them.
+"""
 OTHER_MESSAGES: Final = "other messages"
+NO_MESSAGE: Final = "no message"
+"""The group of letters without a reason."""
 
 
 class DeadGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,16 +113,33 @@ def count_kinds(groups: Iterable[DeadGroup]) -> dict[str, int]:
 
 
 _LONGEST_MESSAGE: Final = 120
+# Only the beginning of a reason counts. A cut reason gives the same message unless it has very long URLs.
+_LONGEST_REASON: Final = 2000
 _VARIABLE_PARTS: Final = re.compile(
-    r"""(?P<url>[a-z][a-z0-9+.-]*://[^\s'"<>]+)|(?P<quoted>'[^']*'|"[^"]*")|(?P<number>0x[0-9a-fA-F]+|\d+(?:[.,:]\d+)*)"""
+    r"""
+      (?P<url>      [A-Za-z][A-Za-z0-9+.-]*:// [^\s'"<>]+ )
+    # A quote inside a word is an apostrophe.
+    | (?P<quoted>   (?<!\w)' [^']* '(?!\w) | " [^"]* " )
+    | (?P<status>   (?<=\bstatus\ )\d{3}\b )
+    # Hexadecimal identifiers need a digit; words such as "defaced" stay.
+    | (?P<number>   0x[0-9a-fA-F]+ | \b(?=[a-fA-F-]*\d)[0-9a-fA-F]{8,}(?:-[0-9a-fA-F]{4,})*\b | \d+(?:[.,:]\d+)* )
+    """,
+    re.VERBOSE,
 )
+_REPLACEMENTS: Final = {"url": "URL", "quoted": "'…'", "number": "N"}
 
 
 def group_reason(reason: str) -> str:
-    """Return the part of a reason that is the same for alike dead letters: URLs, numbers and quoted texts are replaced."""
-    first = reason.split("\n", 1)[0]
-    return _VARIABLE_PARTS.sub(_replace_part, first)[:_LONGEST_MESSAGE]
+    """Return the part of a reason that alike dead letters share, in one line.
+
+    URLs, quoted texts and numbers are replaced. The number of a status stays: there are few, and each is a problem of
+    its own.
+    """
+    lines = reason[:_LONGEST_REASON].strip().splitlines()
+    if not lines:
+        return NO_MESSAGE
+    return _VARIABLE_PARTS.sub(_replace_part, " ".join(lines[0].split()))[:_LONGEST_MESSAGE]
 
 
 def _replace_part(found: re.Match[str]) -> str:
-    return {"url": "URL", "quoted": "'…'", "number": "N"}[found.lastgroup or ""]
+    return _REPLACEMENTS.get(found.lastgroup or "", found[0])

@@ -16,33 +16,42 @@ from uttu import settings
 from uttu.bus.base import (
     REASON_HEADER,
     Bus,
+    BusAdmin,
+    BusDescription,
     Delivery,
+    DetailTable,
     Group,
     HeaderFilter,
     Message,
     SubscribeOptions,
     Subscription,
+    TopicState,
 )
 from uttu.bus.topics import matches
 from uttu.clients import ConnectionState
-from uttu.errors import BusError, UsageError
+from uttu.errors import BusError, Unsupported, UsageError
 from uttu.operations import Report, format_count
 from uttu.operations.lines import MessageTemplate, describe_source, open_source, parse_message, read_lines
 from uttu.runtime.registry import connect_bus
 
 __all__ = [
+    "BusDescription",
     "Delivery",
+    "DetailTable",
     "Group",
     "MessageReader",
     "PublishResult",
     "SubscribeOptions",
+    "TopicState",
     "build_options",
     "connect_configured_bus",
     "dead_reason",
+    "describe_bus",
     "peek_messages",
     "publish_messages",
     "purge_group",
     "read_groups",
+    "republish_dead",
     "resolve_bus_url",
     "wait_for_capacity",
     "watch_group",
@@ -239,6 +248,31 @@ async def purge_group(url: str, group: str, *, dead: bool = False, forget: bool 
     """
     async with connect_configured_bus(url) as bus:
         return await bus.purge(group, dead=dead, forget=forget)
+
+
+async def republish_dead(url: str, group: str, limit: int) -> int:
+    """Return up to ``limit`` dead letters of a group to it, the oldest first. Returns how many.
+
+    :raises BusRefused: the group does not exist.
+    :raises Unsupported: this bus can't do it.
+    """
+    async with connect_configured_bus(url) as bus:
+        return await _require_admin(bus).republish(group, limit)
+
+
+async def describe_bus(url: str) -> BusDescription:
+    """The version of a broker, its topics, and what only this kind of broker has: exchanges, partitions …
+
+    :raises Unsupported: this bus can't do it.
+    """
+    async with connect_configured_bus(url) as bus:
+        return await _require_admin(bus).describe()
+
+
+def _require_admin(bus: Bus) -> BusAdmin:
+    if not isinstance(bus, BusAdmin):
+        raise Unsupported(f"{type(bus).__name__} can't be described, and can't republish dead letters")
+    return bus
 
 
 def dead_reason(message: Delivery) -> str | None:

@@ -10,18 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from uttu import settings
-from uttu.clients.addresses import mask_password
+from uttu.clients.addresses import mask_logins, mask_password
 from uttu.engine import reprieve
 from uttu.errors import BusError, ConfigError, UttuError
 from uttu.model.crawl import NO_REASON, CrawlState, Reason, ReasonKind
+from uttu.model.inspection import count_kinds
 from uttu.model.url import canonical, host_of
 from uttu.operations import Report, format_count
-from uttu.operations.crawls import BrokenState, CrawlStatus, select_crawl
+from uttu.operations.crawls import BrokenState, CrawlStatus, record_action, select_crawl
 from uttu.operations.fetch import parse_web_url
 from uttu.runtime.messaging import announce_control
 from uttu.runtime.registry import connect_bus
@@ -52,13 +54,21 @@ class StateChange(msgspec.Struct, frozen=True):
 
 
 async def change_state(
-    crawl: str, frontier: str, decide: Callable[[CrawlStatus], ControlDecision], report: Report
+    crawl: str,
+    frontier: str,
+    decide: Callable[[CrawlStatus], ControlDecision],
+    report: Report,
+    *,
+    by: str = "",
+    folder: Path = Path(),
 ) -> StateChange:
     """Pause, resume or stop a crawl. The change is stored when this returns.
 
+    :param decide: :func:`pause`, :func:`resume` or :func:`stop`.
+    :param by: Who does it, for the history of the crawl.
     :raises UttuError: that makes no sense for the crawl.
     """
-    async with select_crawl(crawl, frontier, report) as found:
+    async with select_crawl(crawl, frontier, report, folder) as found:
         standing = await found.status()
         check_not_moved(standing)
         # Hold the supervisor lock of a crawl that is not running, so that it can't start in between.
@@ -66,6 +76,7 @@ async def change_state(
             step = decide(standing)
             if step.state is not None:
                 await found.store.ledger.note(state=step.state, reason=step.reason)
+                await record_action(found.store, by, decide.__name__)
     return StateChange(standing, decide.__name__, step.said, step.state is not None and standing.alive)
 
 
@@ -154,18 +165,32 @@ class RateChange(msgspec.Struct, frozen=True):
     delay: float | None
 
 
-async def set_rate(crawl: str, frontier: str, lane: str, delay: float | None, report: Report) -> RateChange:
+async def set_rate(
+    crawl: str,
+    frontier: str,
+    lane: str,
+    delay: float | None,
+    report: Report,
+    *,
+    by: str = "",
+    folder: Path = Path(),
+) -> RateChange:
     """Pin a lane to a delay, with one request at a time, for all workers; None removes the pin.
 
     :param lane: As :func:`parse_lane` returns it.
+    :param by: Who does it, for the history of the crawl.
     :raises UttuError: the crawl has finished, or was moved.
     """
-    async with select_crawl(crawl, frontier, report) as found:
+    async with select_crawl(crawl, frontier, report, folder) as found:
         standing = await found.status()
         check_not_moved(standing)
         if standing.state == CrawlState.FINISHED:
             raise UttuError(f"crawl {found.name!r} has finished; a new one starts with: {standing.command()}")
         await found.store.inspector.pin(lane, delay)
+        if delay is None:
+            await record_action(found.store, by, "reset rate", lane=lane)
+        else:
+            await record_action(found.store, by, "rate", lane=lane, delay=delay)
     return RateChange(standing, lane, delay)
 
 
@@ -189,23 +214,38 @@ class RetryResult(msgspec.Struct, frozen=True):
     kinds: dict[str, int]
 
 
-async def retry_dead(crawl: str, frontier: str, report: Report, *, kind: str = "", url: str = "") -> RetryResult:
-    """Put dead letters back in line, as if they had never been tried: those of one kind, of one URL, or all.
+async def retry_dead(
+    crawl: str,
+    frontier: str,
+    report: Report,
+    *,
+    kind: str = "",
+    url: str = "",
+    message: str = "",
+    by: str = "",
+    folder: Path = Path(),
+) -> RetryResult:
+    """Put dead letters back in line, as if they had never been tried: those of one kind, URL or message, or all.
 
     Hosts that were given up are asked again. A crawl that has ended becomes one that was stopped, so that the command
     that started it goes on with these pages.
 
     :param url: A canonical URL.
+    :param message: That of a :class:`~uttu.model.inspection.DeadGroup`.
+    :param by: Who does it, for the history of the crawl.
     :raises UttuError: the crawl was moved.
     """
-    async with select_crawl(crawl, frontier, report) as found:
+    async with select_crawl(crawl, frontier, report, folder) as found:
         standing = await found.status()
         check_not_moved(standing)
         # A crawl that is not running must not be started while this changes its state.
         async with contextlib.nullcontext() if standing.alive else found.catalog.supervise(found.name):
             await reprieve.grant(found.store.memo)
-            revived = await found.store.inspector.revive(kind, url)
+            revived = await found.store.inspector.revive(kind, url, message)
             if revived and not standing.alive:
                 # A finished crawl would start anew; a stopped one is resumed.
                 await found.store.ledger.note(state=CrawlState.STOPPED, reason=Reason("dead letters are back in line"))
-            return RetryResult(standing, revived, await found.store.inspector.dead_kinds())
+            given = {"kind": kind, "url": mask_logins(url), "message": message}
+            fields = {name: value for name, value in given.items() if value}
+            await record_action(found.store, by, "retry", revived=revived, **fields)
+            return RetryResult(standing, revived, count_kinds(await found.store.inspector.dead_groups()))

@@ -25,13 +25,16 @@ from uttu.errors import StoreError, UttuError
 from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlCatalog, CrawlStore
 from uttu.model import Counts
-from uttu.model.crawl import NO_REASON, CrawlState, Reason, WorkerReport
+from uttu.model.crawl import NO_REASON, CrawlState, Reason, SettingValue, WorkerReport
 from uttu.model.facts import CrawlFacts
+from uttu.model.history import EventKind
+from uttu.model.inspection import DeadGroup, DeadQuery, LaneFilter, LanePage, LaneQuery, count_kinds
 from uttu.model.lease import DeadLetter, LaneState
 from uttu.operations import Report
-from uttu.runtime.registry import open_frontier
+from uttu.operations.connections import connect_configured_frontier as connect_configured_frontier
+from uttu.operations.connections import connect_frontier as connect_frontier
+from uttu.operations.connections import kept_connections as kept_connections
 from uttu.runtime.spec import derive_crawl_name
-from uttu.settings import DATA_FOLDER
 from uttu.spider import Spider
 
 # A worker whose last report is older than this does not count as working.
@@ -86,30 +89,6 @@ class CrawlStatus(msgspec.Struct, frozen=True, kw_only=True):
     def words(self, *words: str) -> str:
         """Another ``uttu`` command about it, with ``--frontier`` if that is needed."""
         return _join_words(words, self.frontier)
-
-
-@contextlib.asynccontextmanager
-async def connect_configured_frontier(frontier: str, folder: Path = Path()) -> AsyncIterator[CrawlCatalog]:
-    """Open the catalog at a URL, or the one in the settings if it is empty.
-
-    :raises ConfigError: the address is invalid.
-    :raises StoreError: the store can't be reached.
-    """
-    async with connect_frontier(frontier or settings.load_frontier(folder=folder), folder) as catalog:
-        yield catalog
-
-
-@contextlib.asynccontextmanager
-async def connect_frontier(url: str, folder: Path = Path()) -> AsyncIterator[CrawlCatalog]:
-    """Open the catalog at exactly this URL; empty for ``.uttu`` in the folder."""
-    scheme, _, path = url.partition(":")
-    if scheme.lower() == "sqlite" and folder != Path():
-        url = f"sqlite:{folder / Path(path.removeprefix('//')).expanduser()}"
-    catalog = await open_frontier(url, folder / DATA_FOLDER)
-    try:
-        yield catalog
-    finally:
-        await catalog.close()
 
 
 @contextlib.asynccontextmanager
@@ -318,19 +297,21 @@ async def read_all(frontier: str, folder: Path = Path()) -> CrawlList:
 class CrawlDetails(msgspec.Struct, frozen=True):
     """The status of a crawl, with its lanes and its dead letters by kind.
 
-    ``trimmed``: how many items were removed from the store after all outputs had them.
+    ``lanes`` are those with the most pending pages, ``held`` those that are held. ``trimmed``: how many items were
+    removed from the store after all outputs had them.
     """
 
     status: CrawlStatus
     dead_kinds: dict[str, int]
-    lanes: list[LaneState]
+    lanes: LanePage
+    held: LanePage
     trimmed: int
 
 
-# Maximum number of lanes that are read if all are asked for.
-_MOST_LANES = 100_000
-# A number that SQLite and all later layers treat as no limit.
-_ALL = 2**31
+# Lanes in the details of a crawl: those with the most pending pages.
+_TOP_LANES = 50
+# Page size when all lanes or dead letters are asked for.
+_PAGE = 1000
 
 
 async def read_details(crawl: str, frontier: str, report: Report, folder: Path = Path()) -> CrawlDetails:
@@ -339,41 +320,87 @@ async def read_details(crawl: str, frontier: str, report: Report, folder: Path =
     :raises StoreError: the store can't be reached, or has no such crawl.
     """
     async with select_crawl(crawl, frontier, report, folder) as found:
+        inspector = found.store.inspector
         return CrawlDetails(
             await found.status(),
-            await found.store.inspector.dead_kinds(),
-            await found.store.inspector.lanes(_MOST_LANES),
+            count_kinds(await inspector.dead_groups()),
+            await inspector.lanes(LaneQuery(limit=_TOP_LANES)),
+            await inspector.lanes(LaneQuery(limit=_TOP_LANES, only=LaneFilter.HELD)),
             (await found.store.outbox.trimmed()).count,
         )
 
 
-async def read_lanes(
-    crawl: str, frontier: str, report: Report, limit: int = 0, folder: Path = Path()
-) -> list[LaneState]:
-    """The lanes of a crawl with the most pending pages.
+async def read_lanes(crawl: str, frontier: str, query: LaneQuery, report: Report, folder: Path = Path()) -> LanePage:
+    """A page of lanes of a crawl: those with the most pending pages first. A limit of 0 means all.
 
-    :param limit: How many; 0 for all.
     :raises StoreError: the store can't be reached, or has no such crawl.
+    :raises ValueError: ``query.after`` is not the ``next`` of a page.
     """
     async with select_crawl(crawl, frontier, report, folder) as found:
-        return await found.store.inspector.lanes(limit or _MOST_LANES)
+        if query.limit:
+            return await found.store.inspector.lanes(query)
+        lanes: list[LaneState] = []
+        after = query.after
+        while True:
+            page = await found.store.inspector.lanes(msgspec.structs.replace(query, limit=_PAGE, after=after))
+            lanes += page.lanes
+            after = page.next
+            if not after:
+                return LanePage(lanes, total=len(lanes))
 
 
 class DeadLetters(msgspec.Struct, frozen=True):
-    """Dead letters of a crawl, the latest first; ``kinds`` counts all that there are, by kind."""
+    """A page of dead letters of a crawl, the latest first, and the groups of all its dead letters."""
 
     letters: list[DeadLetter]
-    kinds: dict[str, int]
+    groups: list[DeadGroup]
+    next: str = ""
+    """The ``after`` of the next page; empty at the end. A page of a search may be short although there is a next."""
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """The number of dead letters of each kind, the most frequent first."""
+        return count_kinds(self.groups)
 
 
 async def read_dead_letters(
-    crawl: str, frontier: str, report: Report, limit: int = 0, kind: str = "", folder: Path = Path()
+    crawl: str, frontier: str, query: DeadQuery, report: Report, folder: Path = Path()
 ) -> DeadLetters:
-    """The latest dead letters of a crawl, of one kind or of all.
+    """A page of dead letters of a crawl, the latest first. A limit of 0 means all.
 
-    :param limit: How many; 0 for all.
     :raises StoreError: the store can't be reached, or has no such crawl.
+    :raises ValueError: ``query.after`` is not the ``next`` of a page.
     """
     async with select_crawl(crawl, frontier, report, folder) as found:
         inspector = found.store.inspector
-        return DeadLetters(await inspector.dead(limit or _ALL, kind), await inspector.dead_kinds())
+        groups = await inspector.dead_groups()
+        if query.limit:
+            page = await inspector.dead(query)
+            return DeadLetters(page.letters, groups, page.next)
+        letters: list[DeadLetter] = []
+        after = query.after
+        while True:
+            page = await inspector.dead(msgspec.structs.replace(query, limit=_PAGE, after=after))
+            letters += page.letters
+            after = page.next
+            if not after:
+                return DeadLetters(letters, groups)
+
+
+async def read_settings(crawl: str, frontier: str, report: Report, folder: Path = Path()) -> list[SettingValue]:
+    """The settings that a crawl was started or resumed with last, and where each came from. Secrets are masked.
+
+    Empty if an older version of Uttu started it.
+
+    :raises StoreError: the store can't be reached, or has no such crawl.
+    """
+    async with select_crawl(crawl, frontier, report, folder) as found:
+        return list((await found.store.ledger.facts()).settings)
+
+
+async def record_action(store: CrawlStore, by: str, action: str, **fields: str | int | float) -> None:
+    """Write to the history of a crawl what an operator did.
+
+    :param by: Who did it; empty if that is not known.
+    """
+    await store.history.add_events([(EventKind.OPERATOR, {"by": by, "action": action, **fields})])

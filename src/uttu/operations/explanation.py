@@ -14,6 +14,7 @@ import msgspec
 from uttu.errors import UttuError
 from uttu.frontier.catalog import CrawlStore
 from uttu.model.facts import CrawlFacts
+from uttu.model.inspection import LaneFilter, LaneQuery
 from uttu.model.lease import LaneState, RequestState, Trace
 from uttu.model.url import fingerprint, host_of, origin_of
 from uttu.operations import Report
@@ -22,10 +23,11 @@ from uttu.policy import robots
 from uttu.policy.scope import OutOfScope
 from uttu.policy.traps import Traps
 from uttu.runtime import factory
-from uttu.settings import Settings, load_settings
+from uttu.settings import Settings, load_settings, restore_settings
 from uttu.spider.loader import load_spider
 
-_MOST_LANES = 100_000
+# The page size of a search for one lane.
+_LANES = 200
 
 
 class UrlExplanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,27 +54,36 @@ class CrawlExplanation(msgspec.Struct, frozen=True):
     chain: list[UrlExplanation]
 
 
-async def explain(crawl: str, frontier: str, url: str, report: Report) -> CrawlExplanation:
+async def explain(
+    crawl: str, frontier: str, url: str, report: Report, *, confined: bool = False, folder: Path = Path()
+) -> CrawlExplanation:
     """Explain what happened to a URL in a crawl.
 
     :param url: A canonical URL.
+    :param confined: Never load a spider file outside of ``folder``. Files are only loaded for crawls that an older
+        version started, whose settings are not stored.
     :raises StoreError: the store can't be reached, or has no such crawl.
     """
-    async with select_crawl(crawl, frontier, report) as found:
+    async with select_crawl(crawl, frontier, report, folder) as found:
         status = await found.status()
-        return CrawlExplanation(status, await explain_url(found.store, status, url))
+        return CrawlExplanation(status, await explain_url(found.store, status, url, folder if confined else None))
 
 
-async def explain_url(store: CrawlStore, standing: CrawlStatus, url: str) -> list[UrlExplanation]:
-    """Explain a URL and, if it redirected, each URL of the chain."""
+async def explain_url(
+    store: CrawlStore, standing: CrawlStatus, url: str, confined_to: Path | None = None
+) -> list[UrlExplanation]:
+    """Explain a URL and, if it redirected, each URL of the chain.
+
+    :param confined_to: The folder outside of which no spider file is loaded; None for no limit.
+    """
     found: list[UrlExplanation] = []
     came_by: list[str] = []
     while url:
         # A redirect back to a page of the same chain is a separate request with a salt; see uttu.policy.redirect.
         salt = f"redirect {len(came_by)}" if url in came_by else ""
-        trace = await store.inspector.trace(fingerprint(url, salt=salt))
+        trace = await store.inspector.trace(fingerprint(url, salt=salt), host_of(url))
         if trace.state is RequestState.UNKNOWN:
-            found.append(await _explain_unknown(store, standing, url, trace))
+            found.append(await _explain_unknown(store, standing, url, trace, confined_to))
             break
         lane = await _find_lane(store, trace.lane) if trace.state is RequestState.PENDING else None
         found.append(UrlExplanation(url=url, trace=trace, lane=lane))
@@ -82,19 +93,29 @@ async def explain_url(store: CrawlStore, standing: CrawlStatus, url: str) -> lis
 
 
 async def _find_lane(store: CrawlStore, name: str) -> LaneState | None:
-    return next((lane for lane in await store.inspector.lanes(_MOST_LANES) if lane.name == name), None)
+    for only in (LaneFilter.ALL, LaneFilter.IDLE):
+        after = ""
+        while True:
+            page = await store.inspector.lanes(LaneQuery(limit=_LANES, after=after, match=name, only=only))
+            if lane := next((lane for lane in page.lanes if lane.name == name), None):
+                return lane
+            after = page.next
+            if not after:
+                break
+    return None
 
 
-async def _explain_unknown(store: CrawlStore, standing: CrawlStatus, url: str, trace: Trace) -> UrlExplanation:
-    traces = {each: await store.inspector.trace(fingerprint(each)) for each in _spellings(url)}
+async def _explain_unknown(
+    store: CrawlStore, standing: CrawlStatus, url: str, trace: Trace, confined_to: Path | None
+) -> UrlExplanation:
+    traces = {each: await store.inspector.trace(fingerprint(each), host_of(each)) for each in _spellings(url)}
     known_as = tuple(each for each, trace in traces.items() if trace.state is not RequestState.UNKNOWN)
-    return UrlExplanation(
-        url=url, trace=trace, guesses=tuple(await _guess_reasons(store, standing, url)), known_as=known_as
-    )
+    guesses = await _guess_reasons(store, standing, url, confined_to)
+    return UrlExplanation(url=url, trace=trace, guesses=tuple(guesses), known_as=known_as)
 
 
-async def _guess_reasons(store: CrawlStore, standing: CrawlStatus, url: str) -> list[str]:
-    settings, found = _read_settings(standing.facts)
+async def _guess_reasons(store: CrawlStore, standing: CrawlStatus, url: str, confined_to: Path | None) -> list[str]:
+    settings, found = _read_settings(standing.facts, confined_to)
     scope = factory.create_scope(settings, standing.facts.start_hosts)
     refused = scope.refuse(url, 0)
     if refused:
@@ -126,11 +147,15 @@ async def _is_allowed(store: CrawlStore, settings: Settings, url: str) -> bool:
     return stored is None or robots.load(stored).allowed(url, settings.user_agent)
 
 
-def _read_settings(facts: CrawlFacts) -> tuple[Settings, list[str]]:
-    """The crawl's settings as far as they can be loaded, and messages about what could not be loaded."""
+def _read_settings(facts: CrawlFacts, confined_to: Path | None) -> tuple[Settings, list[str]]:
+    """The crawl's settings as far as they are known, and messages about what is not known."""
     try:
-        spider = load_spider(Path(facts.file), facts.spider)
-        return load_settings(spider.settings, facts.flags), []
+        if facts.settings:
+            return restore_settings(facts.settings), []
+        file = Path(facts.file)
+        if confined_to is not None and not file.resolve().is_relative_to(confined_to.resolve()):
+            raise UttuError(f"{file} is outside of the project's folder")
+        return load_settings(load_spider(file, facts.spider).settings, facts.flags), []
     except UttuError as error:
         first = str(error).splitlines()[0].rstrip(":")
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -110,6 +111,134 @@ def send_task(app: Celery, name: str, options: dict[str, Any], *, remote: bool =
     check_broker(app)
     with map_driver_errors(app):
         return str(app.send_task(name, **options).id)
+
+
+class ActiveTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that a worker runs now, since ``started`` (Unix time)."""
+
+    id: str
+    name: str
+    args: str = ""
+    started: float = 0.0
+
+
+class JobWorker(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker that answered. ``active`` and ``reserved`` are numbers of tasks."""
+
+    name: str
+    pid: int = 0
+    pool: str = ""
+    concurrency: int = 0
+    active: int = 0
+    reserved: int = 0
+    processed: int = 0
+    uptime: float = 0.0
+    queues: tuple[str, ...] = ()
+    tasks: list[ActiveTask] = []
+
+
+def read_job_workers(app: Celery, timeout: float = 1.0) -> list[JobWorker]:
+    """Ask all workers how they are, and wait ``timeout`` seconds for answers; by name.
+
+    :raises BusError: the broker can't be reached.
+    """
+    check_broker(app)
+    # Each question waits for its whole timeout, as nobody knows how many workers will answer.
+    with map_driver_errors(app), ThreadPoolExecutor(4) as threads:
+        asked = [
+            threads.submit(getattr(app.control.inspect(timeout=timeout), question))
+            for question in ("stats", "active", "reserved", "active_queues")
+        ]
+        stats, active, reserved, queues = (each.result() or {} for each in asked)
+    return [
+        JobWorker(
+            name=name,
+            pid=about.get("pid", 0),
+            pool=str(about.get("pool", {}).get("implementation", "")).rpartition(":")[2],
+            concurrency=_count_processes(about.get("pool", {})),
+            active=len(active.get(name, ())),
+            reserved=len(reserved.get(name, ())),
+            processed=sum(about.get("total", {}).values()),
+            uptime=float(about.get("uptime", 0)),
+            queues=tuple(sorted(queue["name"] for queue in queues.get(name, ()))),
+            tasks=[
+                ActiveTask(
+                    id=task["id"],
+                    name=task.get("name", ""),
+                    args=f"{task.get('args', '')} {task.get('kwargs', '')}"[:500],
+                    started=task.get("time_start") or 0.0,
+                )
+                for task in active.get(name, ())
+            ],
+        )
+        for name, about in sorted(stats.items())
+    ]
+
+
+def _count_processes(pool: dict[str, Any]) -> int:
+    """How many tasks a pool runs at once. ``max-concurrency`` is what it started with, before it grew or shrank."""
+    processes = pool.get("processes")
+    return len(processes) if isinstance(processes, list) else pool.get("max-concurrency") or 0
+
+
+class JobQueue(msgspec.Struct, frozen=True):
+    """A queue of tasks: how many wait in it, and how many workers serve it if the broker knows."""
+
+    name: str
+    messages: int
+    consumers: int | None = None
+
+
+def read_queues(app: Celery) -> list[JobQueue]:
+    """The queues that the app knows, by name, with the tasks that wait in them.
+
+    :raises BusError: the broker can't be reached.
+    """
+    from amqp.exceptions import NotFound
+
+    check_broker(app)
+    found = []
+    is_amqp = str(app.conf.broker_url).startswith(("amqp", "pyamqp"))
+    with map_driver_errors(app), app.connection_for_read() as connection:
+        for name in sorted(app.amqp.queues):
+            # RabbitMQ closes the channel if the queue does not exist.
+            with connection.channel() as channel:
+                try:
+                    answer = channel.queue_declare(queue=name, passive=True)
+                except (NotFound, *connection.channel_errors):
+                    found.append(JobQueue(name, 0, 0 if is_amqp else None))
+                    continue
+                found.append(JobQueue(name, answer.message_count, answer.consumer_count if is_amqp else None))
+    return found
+
+
+def resize_pool(app: Celery, worker: str, change: int, timeout: float = 2.0) -> int:
+    """Add processes to a worker, or remove some if ``change`` is negative. Returns its new number.
+
+    :raises UttuError: the worker does not answer, or can't do it.
+    """
+    call = app.control.pool_grow if change > 0 else app.control.pool_shrink
+    with map_driver_errors(app):
+        _check_reply(call(abs(change), destination=[worker], reply=True, timeout=timeout), worker)
+    return next((each.concurrency for each in read_job_workers(app) if each.name == worker), 0)
+
+
+def shutdown_worker(app: Celery, worker: str) -> None:
+    """Let a worker finish its tasks and end.
+
+    :raises UttuError: the worker does not answer.
+    """
+    with map_driver_errors(app):
+        _check_reply(app.control.ping(destination=[worker], timeout=1.0), worker)
+        app.control.shutdown(destination=[worker])
+
+
+def _check_reply(replies: Any, worker: str) -> None:
+    answer = next((each[worker] for each in replies or () if worker in each), None)
+    if answer is None:
+        raise UttuError(f"The worker {worker} does not answer. See uttu jobs status for those that do")
+    if isinstance(answer, dict) and "error" in answer:
+        raise UttuError(f"The worker {worker} refuses: {answer['error']}")
 
 
 class TaskState(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ import msgspec
 from uttu.frontier.catalog import CrawlStore
 from uttu.model import Counts
 from uttu.model.crawl import CrawlState, WorkerReport
+from uttu.model.inspection import DeadQuery, LaneQuery, count_kinds
 from uttu.model.lease import DeadLetter, LaneState
 from uttu.operations import Report
 from uttu.operations.crawls import CrawlHandle, CrawlStatus, has_fetched_nothing, select_crawl
@@ -65,7 +66,7 @@ class CrawlMonitor:
 
     async def look(self) -> CrawlSnapshot:
         standing = await self._crawl.status()
-        lanes = await self._crawl.store.inspector.lanes(_TOP_LANES)
+        lanes = (await self._crawl.store.inspector.lanes(LaneQuery(limit=_TOP_LANES))).lanes
         now = time.monotonic()
         reported = {name: (now - age, report.pages) for name, (age, report) in standing.workers.items()}
         self._past.append((now, standing.counts.done, reported))
@@ -197,9 +198,9 @@ class ProgressMonitor:
 
     async def conclude(self) -> CrawlResults:
         """Read what the last lines about the crawl need. Call it when the crawl has ended."""
-        dead = await self._store.inspector.dead(1)
+        dead = (await self._store.inspector.dead(DeadQuery(limit=1))).letters
         return CrawlResults(
-            dead_kinds=await self._store.inspector.dead_kinds(),
+            dead_kinds=count_kinds(await self._store.inspector.dead_groups()),
             given_back=[url for report in await self.all_reports() for url in report.given_back],
             last_dead=dead[0] if dead and await has_fetched_nothing(self._store) else None,
         )

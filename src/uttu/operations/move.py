@@ -37,6 +37,7 @@ from uttu.operations.crawls import (
     list_crawls,
     open_store,
     read_status,
+    record_action,
 )
 from uttu.settings import DATA_FOLDER, SETTINGS_FILE
 
@@ -47,12 +48,19 @@ MoveProgress = Callable[[float], None]
 
 
 async def move_crawl(
-    source: str, target: str, crawl: str, *, replace: bool, progress: MoveProgress = lambda share: None
+    source: str,
+    target: str,
+    crawl: str,
+    *,
+    replace: bool,
+    progress: MoveProgress = lambda share: None,
+    by: str = "",
 ) -> str:
     """Move a crawl; returns the message to print.
 
     :param replace: Replace a crawl with the same name at the target.
     :param progress: Called during the copy with the share that is copied.
+    :param by: Who does it, for the history of the crawl at both places.
     :raises UttuError: workers are at the crawl, or the target has a crawl with this name.
     """
     async with connect_frontier(parse_frontier(source)) as here, connect_frontier(parse_frontier(target)) as there:
@@ -66,7 +74,7 @@ async def move_crawl(
         if other is not None:
             await _wait_until_idle(there, name)
         async with here.supervise(name), there.supervise(name):
-            return await _move(here, there, standing, progress)
+            return await _move(here, there, standing, progress, by)
 
 
 def parse_frontier(place: str) -> str:
@@ -114,7 +122,7 @@ async def _read_reason(catalog: CrawlCatalog, name: str) -> Reason | None:
         return (await store.ledger.facts()).reason
 
 
-async def _move(here: CrawlCatalog, there: CrawlCatalog, standing: CrawlStatus, progress: MoveProgress) -> str:
+async def _move(here: CrawlCatalog, there: CrawlCatalog, standing: CrawlStatus, progress: MoveProgress, by: str) -> str:
     name, rules = standing.name, standing.facts.rules or Rules()
     async with contextlib.AsyncExitStack() as stack:
         old = await here.open(name, rules)
@@ -143,6 +151,8 @@ async def _move(here: CrawlCatalog, there: CrawlCatalog, standing: CrawlStatus, 
         if ended is not None:
             state, reason = ended, standing.reason
         await new.ledger.note(state=state, reason=reason)
+        for store in (old, new):
+            await record_action(store, by, "move", source=_describe_place(here), target=_describe_place(there))
         moved = await read_status(there, name, new)
     left, made = format_count(counts.work, "page"), format_count(counts.items, "item")
     said = f"{name} is moved to {_describe_place(there)}, with {left} to do and {made}"

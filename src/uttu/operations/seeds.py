@@ -18,7 +18,14 @@ from uttu.model import Request
 from uttu.model.crawl import CrawlState, Rules
 from uttu.operations import Report
 from uttu.operations.control import check_not_moved
-from uttu.operations.crawls import CrawlStatus, connect_configured_frontier, find_crawl, open_store, read_status
+from uttu.operations.crawls import (
+    CrawlStatus,
+    connect_configured_frontier,
+    find_crawl,
+    open_store,
+    read_status,
+    record_action,
+)
 from uttu.operations.fetch import parse_web_url
 from uttu.operations.lines import describe_source, open_source, read_lines
 
@@ -42,6 +49,7 @@ async def push_seeds(
     *,
     entries: Sequence[bytes] = (),
     confined: bool = False,
+    by: str = "",
     folder: Path = Path(),
 ) -> PushResult:
     """Put all of them; those that are no requests are reported.
@@ -50,6 +58,7 @@ async def push_seeds(
     :param file: A file with a URL, or a request as a JSON object, on each line; ``-`` for standard input.
     :param entries: The same as the lines of a file.
     :param confined: The entries come from a message, and may not name a proxy in a private network.
+    :param by: Who does it, for the history of the crawl.
     :raises UttuError: the crawl has finished or was moved, or the file can't be read.
     """
     async with connect_configured_frontier(frontier, folder) as catalog, contextlib.AsyncExitStack() as stack:
@@ -79,6 +88,7 @@ async def push_seeds(
             async for lines in read_lines(source):
                 await put_lines(lines, describe_source(file), number)
                 number += len(lines)
+        await record_action(store, by, "push", new=pushed.new, known=pushed.known)
     return pushed
 
 

@@ -29,6 +29,7 @@ from uttu.clock import SystemClock
 from uttu.engine.aio import batch_stream
 from uttu.engine.exporter import Exporter
 from uttu.engine.heartbeat import CrawlWorker
+from uttu.engine.history import EventRecorder
 from uttu.engine.seeds import start_requests
 from uttu.engine.supervisor import Ending, Supervisor, WorkerGroup, describe_failure
 from uttu.engine.worker_processes import WorkerProcesses
@@ -39,6 +40,7 @@ from uttu.frontier.catalog import CrawlCatalog, CrawlStore
 from uttu.model import Counts, Pace, Request
 from uttu.model.crawl import CrawlState, Reason, ReasonKind
 from uttu.model.facts import CrawlFacts
+from uttu.model.inspection import count_kinds
 from uttu.model.url import host_of
 from uttu.runtime import factory, outputs
 from uttu.runtime.messaging import CrawlMessaging, connect_messaging
@@ -161,6 +163,7 @@ async def create_supervisor(
     count: int = 1,
     wire: CrawlMessaging | None = None,
     spent: float = 0.0,
+    recorder: EventRecorder | None = None,
 ) -> Supervisor:
     """Build the supervisor of a crawl, with one worker in this process or with worker processes.
 
@@ -168,6 +171,7 @@ async def create_supervisor(
     :param count: The number of worker processes.
     :param wire: The process's message brokers.
     :param spent: See :class:`Supervisor`.
+    :param recorder: Keeps the events of the crawl.
     """
     wire = wire or CrawlMessaging()
     hosts, start = await open_start(spider, store, factory.max_block_seconds(settings))
@@ -175,7 +179,7 @@ async def create_supervisor(
     if workers:
         crew = WorkerProcesses(workers, count, export_secrets(settings), store.frontier)
     else:
-        crew = factory.create_worker(spider, settings, store, fetcher, hosts, events=wire.events)
+        crew = factory.create_worker(spider, settings, store, fetcher, hosts, events=wire.events, recorder=recorder)
     return Supervisor(
         start=start,
         crew=crew,
@@ -187,9 +191,10 @@ async def create_supervisor(
         feed=store.feed,
         stay=settings.stay,
         topic_seeds=wire.topic_seeds(store.frontier, spider.handlers),
-        events=wire.events,
+        events=recorder,
         spent=spent,
         grace=factory.grace_seconds(settings),
+        history=store.history,
     )
 
 
@@ -233,7 +238,7 @@ class LeadSession(msgspec.Struct, frozen=True):
             state=ending.state,
             reason=str(ending.reason),
             counts=await self.opened.store.frontier.counts(),
-            dead_kinds=await self.opened.store.inspector.dead_kinds(),
+            dead_kinds=count_kinds(await self.opened.store.inspector.dead_groups()),
             seconds=seconds,
         )
 
@@ -261,6 +266,7 @@ async def lead_crawl(
     crawl = await open_crawl(catalog, name, settings, fresh=plan.fresh, resume=plan.resume)
     store = crawl.store
     begun = False
+    recorder = EventRecorder(store.history, SystemClock(), wire.events)
     try:
         if crawl.resumed and (crawl.counts.work or not crawl.facts.seeded):
             plan.check_going_on(settings, crawl.facts)
@@ -270,11 +276,12 @@ async def lead_crawl(
         command = plan.worker_command() if plan.workers > 1 else []
         try:
             supervisor = await create_supervisor(
-                spider, settings, store, fetcher, sinks, command, plan.workers, wire, spent
+                spider, settings, store, fetcher, sinks, command, plan.workers, wire, spent, recorder
             )
         except StartError as error:
             # Keep the crawl although it has no pages, so that ``uttu status`` shows the failure.
-            await store.ledger.note(state=CrawlState.STOPPED, reason=Reason(describe_failure(error)))
+            reason = Reason(describe_failure(error), ReasonKind.FAILED)
+            await store.ledger.note(state=CrawlState.STOPPED, reason=reason)
             begun = True
             raise
         if crawl.created:
@@ -293,7 +300,8 @@ async def lead_crawl(
         )
         wire.hear(supervisor.check_now)
         try:
-            yield LeadSession(catalog, name, crawl, supervisor)
+            async with recorder:
+                yield LeadSession(catalog, name, crawl, supervisor)
         finally:
             # If the store is away, the files stay recorded as not closed, as after a kill.
             with contextlib.suppress(StoreError):
@@ -359,10 +367,12 @@ async def join_crawl(
     try:
         hosts = (await store.ledger.facts()).start_hosts
         is_supervised = functools.partial(catalog.is_supervised, name)
-        member = factory.create_worker(spider, settings, store, fetcher, hosts, is_supervised, wire.events)
+        recorder = EventRecorder(store.history, SystemClock(), wire.events)
+        member = factory.create_worker(spider, settings, store, fetcher, hosts, is_supervised, wire.events, recorder)
         _log.info("Joined crawl %(crawl)s in %(place)s", {"crawl": name, "place": _place(settings)})
         wire.hear(member.check_now)
-        yield WorkerSession(store, member)
+        async with recorder:
+            yield WorkerSession(store, member)
     finally:
         await fetcher.close()
         await store.frontier.close()
@@ -375,7 +385,8 @@ def _place(settings: Settings) -> str:
 
 async def summarize_crawl(ending: Ending, store: CrawlStore) -> dict[str, Any]:
     """How a crawl ended, and its counts, as a JSON-compatible dict."""
-    return _to_dict(ending.state, str(ending.reason), await store.frontier.counts(), await store.inspector.dead_kinds())
+    kinds = count_kinds(await store.inspector.dead_groups())
+    return _to_dict(ending.state, str(ending.reason), await store.frontier.counts(), kinds)
 
 
 def _to_dict(state: CrawlState, reason: str, counts: Counts, dead_kinds: dict[str, int]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from uttu.clock import SystemClock
 from uttu.engine.events import Events
 from uttu.engine.handler_steps import StepTracker
 from uttu.engine.heartbeat import GRACE_SECONDS, TERMINATE_SECONDS, CrawlWorker, is_over
+from uttu.engine.history import EventRecorder
 from uttu.engine.link_filter import LinkFilter
 from uttu.engine.page_processor import PageProcessor
 from uttu.engine.robots import RobotsCache
@@ -108,9 +109,12 @@ def create_worker(
     start_hosts: frozenset[str],
     is_supervised: Callable[[], Awaitable[bool]] | None = None,
     events: Events | None = None,
+    recorder: EventRecorder | None = None,
 ) -> CrawlWorker:
     """Build the worker of this process, ready to run.
 
+    :param events: Publishes pages and items on the bus.
+    :param recorder: Keeps the events of workers and lanes, and publishes them.
     :param start_hosts: Hosts that may be fetched even if they are private.
     :param is_supervised: See :class:`CrawlWorker`.
     """
@@ -131,8 +135,8 @@ def create_worker(
             "Lane %(lane)s is held for %(seconds).1f s: %(reason)s",
             {"lane": lane, "seconds": seconds, "reason": mask_logins(reason)},
         )
-        if events is not None:
-            events.lane(lane, seconds, reason)
+        if recorder is not None:
+            recorder.lane(lane, seconds, reason)
         await store.frontier.hold(lane, seconds, reason)
 
     robots = RobotsCache(
@@ -189,7 +193,8 @@ def create_worker(
         pushed_seeds=pushed_seeds,
         is_supervised=is_supervised,
         limits=create_limits(settings),
-        events=events,
+        events=recorder,
+        history=store.history,
         grace=grace_seconds(settings),
         watchdog=Watchdog(steps, max_block_seconds(settings), box),
     )

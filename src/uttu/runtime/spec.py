@@ -22,7 +22,7 @@ from uttu.frontier.catalog import CrawlStore
 from uttu.model.crawl import check_crawl_name
 from uttu.model.facts import CrawlFacts
 from uttu.runtime.registry import mask_target
-from uttu.settings import ENVIRONMENT_PREFIX, SETTINGS_FILE, Settings, load_settings
+from uttu.settings import ENVIRONMENT_PREFIX, SETTINGS_FILE, Settings, describe_settings, load_settings
 from uttu.spider import Spider
 from uttu.spider.loader import load_spider
 
@@ -138,6 +138,7 @@ class CrawlSpec(msgspec.Struct, frozen=True, kw_only=True):
             arguments=self.arguments,
             flags=self.noted_flags,
             withheld=self.withheld(settings),
+            settings=describe_settings(settings, spider.settings, self.flags),
             outputs=tuple(mask_target(target) for target in self.outputs),
             began=time.time(),
         )

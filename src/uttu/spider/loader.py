@@ -33,6 +33,16 @@ def load_spider(path: Path, name: str = "") -> Spider:
     :param name: which spider to take if the file has several.
     :raises SpiderError: the file does not exist or raises an error, it has no spider, or several and ``name`` is empty.
     """
+    spider = _choose_spider(load_spiders(path), path, name)
+    spider.file = path
+    return spider
+
+
+def load_spiders(path: Path) -> list[Spider]:
+    """All spiders in the file ``path``; see :func:`load_spider`.
+
+    :raises SpiderError: the file does not exist or raises an error.
+    """
     if not path.is_file():
         raise SpiderError(f"There is no spider file {path}{_suggest_file(path)}")
     spec = importlib.util.spec_from_file_location("uttu_spider", path.resolve())
@@ -55,9 +65,7 @@ def load_spider(path: Path, name: str = "") -> Spider:
     spiders = {id(value): value for value in vars(module).values() if isinstance(value, Spider)}
     if not spiders:
         _refuse_class(vars(module).values(), path)
-    spider = _choose_spider(list(spiders.values()), path, name)
-    spider.file = path
-    return spider
+    return list(spiders.values())
 
 
 def _suggest_file(path: Path) -> str:

@@ -10,6 +10,7 @@ import msgspec
 
 from uttu.engine.supervisor import Ending
 from uttu.model import Counts
+from uttu.model.inspection import DeadQuery
 from uttu.model.lease import DeadLetter
 from uttu.runtime.crawl import lead_program
 from uttu.runtime.spec import CrawlSpec
@@ -53,5 +54,5 @@ async def crawl(spider: Spider, folder: Path, *, sinks: Sequence[Sink] = (), **s
             ending,
             await store.frontier.counts(),
             [msgspec.json.decode(item.json) for item in items],
-            await store.inspector.dead(1_000_000),
+            (await store.inspector.dead(DeadQuery(limit=1_000_000))).letters,
         )

@@ -34,6 +34,7 @@ from uttu.errors import BusError, UttuError
 from uttu.frontier.base import Cursor, Rules
 from uttu.frontier.catalog import CrawlStore
 from uttu.model import Done, Pace, Request
+from uttu.model.inspection import DeadQuery, LaneQuery
 
 _EASY: Final = Rules(pace=Pace(0.0, 0), lease_seconds=5.0)
 _CRAWLS: Final = 6
@@ -188,9 +189,9 @@ class StoreLoad:
             store.ledger.claimed,
             lambda: store.outbox.items(0, 20),
             lambda: store.outbox.cursor("x"),
-            lambda: store.inspector.lanes(5),
-            lambda: store.inspector.dead(5),
-            store.inspector.dead_kinds,
+            lambda: store.inspector.lanes(LaneQuery(limit=5)),
+            lambda: store.inspector.dead(DeadQuery(limit=5)),
+            store.inspector.dead_groups,
             lambda: store.memo.recall("k"),
             lambda: store.inspector.trace(1),
         )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
@@ -27,7 +28,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from confluent_kafka.cimpl import NewTopic
 
 from uttu.bus.backend import group_not_found
-from uttu.bus.base import Delivery, Group
+from uttu.bus.base import BusDescription, Delivery, DetailTable, Group, TopicState
 from uttu.bus.kafka.codec import INTERNAL_TOPICS, dead_topic, is_dead_topic
 from uttu.bus.kafka.offsets import CommittedOffsets, OffsetRange, count_offsets, read_first
 from uttu.bus.kafka.partition import PartitionId
@@ -75,6 +76,14 @@ class KafkaTopics:
         """
         return {name: len(topic.partitions) for name, topic in (await self._list()).items()}
 
+    async def metadata(self) -> Any:
+        """Return the driver's metadata of the cluster: its brokers, topics and partitions.
+
+        :raises BusUnavailable: Kafka does not answer.
+        """
+        with map_errors(self._address.brokers, "Cannot list the topics"):
+            return await asyncio.to_thread(self._admin.list_topics, timeout=self._address.options.timeout)
+
     async def matching(self, patterns: tuple[str, ...]) -> dict[str, int]:
         """Like :meth:`partitions`, for the topics that match one of the patterns."""
         return {name: count for name, count in (await self.partitions()).items() if matches(patterns, name)}
@@ -118,11 +127,9 @@ class KafkaTopics:
             await asyncio.sleep(_TOPIC_POLL_SECONDS)
 
     async def _list(self) -> dict[str, Any]:
-        with map_errors(self._address.brokers, "Cannot list the topics"):
-            metadata = await asyncio.to_thread(self._admin.list_topics, timeout=self._address.options.timeout)
         return {
             name: topic
-            for name, topic in metadata.topics.items()
+            for name, topic in (await self.metadata()).topics.items()
             if name not in INTERNAL_TOPICS
             and (topic.error is None or topic.error.code() == KafkaError.LEADER_NOT_AVAILABLE)
         }
@@ -243,6 +250,64 @@ class KafkaGroups:
         if forget:
             await self._delete_group(group)
         return count
+
+    async def delete_dead(self, group: str, letters: Sequence[Delivery]) -> None:
+        """Delete dead letters, and all before them."""
+        last = max(int(letter.position.rpartition("/")[2]) for letter in letters)
+        await self._delete_records({(dead_topic(group), 0): (0, last + 1)})
+
+    async def describe(self) -> BusDescription:
+        """See :meth:`uttu.bus.base.BusAdmin.describe`."""
+        metadata = await self._topics.metadata()
+        topics = {name: topic for name, topic in sorted(metadata.topics.items()) if name not in INTERNAL_TOPICS}
+        ranges = await self.ranges((name, number) for name, topic in topics.items() for number in topic.partitions)
+        groups = await self._read_offsets((), strict=False)
+        counted: Counter[str] = Counter()
+        for (name, _), span in ranges.items():
+            counted[name] += count_offsets(span)
+        brokers = metadata.brokers.values()
+        return BusDescription(
+            kind="kafka",
+            version=f"Kafka, cluster {metadata.cluster_id}",
+            nodes=tuple(f"{broker.host}:{broker.port}" for broker in brokers),
+            topics=[TopicState(name=name, messages=counted[name]) for name in topics if not is_dead_topic(name)],
+            tables=[
+                DetailTable(
+                    title="Brokers",
+                    columns=("broker", "address", "controller"),
+                    rows=[
+                        (each.id, f"{each.host}:{each.port}", "yes" if each.id == metadata.controller_id else "no")
+                        for each in brokers
+                    ],
+                ),
+                DetailTable(
+                    title="Partitions",
+                    columns=("topic", "partition", "leader", "replicas", "in sync", "first offset", "end offset"),
+                    rows=[
+                        (
+                            name,
+                            number,
+                            partition.leader,
+                            " ".join(map(str, partition.replicas)),
+                            " ".join(map(str, partition.isrs)),
+                            *ranges.get((name, number), (None, None)),
+                        )
+                        for name, topic in topics.items()
+                        for number, partition in sorted(topic.partitions.items())
+                    ],
+                ),
+                DetailTable(
+                    title="Offsets of groups",
+                    columns=("group", "topic", "partition", "committed", "end offset", "lag"),
+                    rows=[
+                        (name, *place, group.offsets[place], end, max(0, end - max(first, group.offsets[place])))
+                        for name, group in sorted(groups.items())
+                        for place, (first, end) in sorted(ranges.items())
+                        if place in group.offsets
+                    ],
+                ),
+            ],
+        )
 
     async def _read_offsets(self, names: Sequence[str], strict: bool = True) -> dict[str, GroupOffsets]:
         """Return the state of these groups, or of all groups.

@@ -29,6 +29,8 @@ from confluent_kafka.admin import AdminClient
 from uttu.bus.backend import BaseBus
 from uttu.bus.base import (
     Bus,
+    BusAdmin,
+    BusDescription,
     Capability,
     Delivery,
     Group,
@@ -39,7 +41,7 @@ from uttu.bus.base import (
 )
 from uttu.bus.kafka.admin import KafkaGroups, KafkaTopics
 from uttu.bus.kafka.assignment import BroadcastReader, GroupReader
-from uttu.bus.kafka.codec import dead_topic, to_record
+from uttu.bus.kafka.codec import dead_topic, to_record, to_republished_record
 from uttu.bus.kafka.consumer import KafkaConsumer
 from uttu.bus.kafka.partition import PartitionId
 from uttu.bus.kafka.producer import KafkaProducer
@@ -110,6 +112,7 @@ class ConnectionMonitor:
 
 _CAPABILITIES: Final = frozenset({Capability.DURABLE, Capability.ORDER_BY_KEY, Capability.REPLAY})
 _CONNECT_SECONDS: Final = 10.0
+_REPUBLISHED: Final = 500  # dead letters that are republished at once
 
 
 class KafkaBus(BaseBus):
@@ -147,6 +150,23 @@ class KafkaBus(BaseBus):
     async def purge(self, group: str, *, dead: bool = False, forget: bool = False) -> int:
         self._check_open()
         return await self._groups.purge(group, dead, forget)
+
+    async def describe(self) -> BusDescription:
+        self._check_open()
+        return await self._groups.describe()
+
+    async def republish(self, group: str, limit: int) -> int:
+        self._check_open()
+        moved = 0
+        while moved < limit:
+            letters = await self._groups.peek(group, min(limit - moved, _REPUBLISHED), dead=True)
+            if not letters:
+                break
+            await self._topics.ensure({letter.topic for letter in letters})
+            await self._producer.send([to_republished_record(group, letter) for letter in letters])
+            await self._groups.delete_dead(group, letters)
+            moved += len(letters)
+        return moved
 
     def listen(self, listener: ConnectionListener) -> None:
         self._monitor.listen(listener)
@@ -253,3 +273,4 @@ def _connect_admin(address: KafkaAddress) -> AdminClient:
 
 
 _: type[Bus] = KafkaBus
+_admin: type[BusAdmin] = KafkaBus

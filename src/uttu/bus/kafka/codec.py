@@ -5,6 +5,7 @@ Topic and key are those of the record, and the payload is its value. The record 
     uttu-id       the message's id, if it was published with one
     uttu-topic    of a dead letter: the original topic
     uttu-reason   of a dead letter: the reason
+    uttu-group    of a dead letter that was republished: the only group that takes it
 
 A message without ``uttu-id`` gets its position as id: TOPIC/PARTITION/OFFSET. It is unique, and takes no space in the
 record.
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _ID: Final = "uttu-id"
 _TOPIC: Final = "uttu-topic"
+GROUP_HEADER: Final = "uttu-group"
 
 INTERNAL_TOPICS: Final = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
@@ -58,6 +60,13 @@ def to_dead_record(group: str, delivery: Delivery, reason: str) -> Record:
     headers = [pair for pair in headers if pair[0] != REASON_HEADER]
     headers += [(_TOPIC, delivery.topic.encode()), (REASON_HEADER, reason.encode())]
     return dead_topic(group), value, key, headers
+
+
+def to_republished_record(group: str, letter: Delivery) -> Record:
+    """Return a record with a dead letter for its topic, which only this group takes."""
+    topic, value, key, headers = to_record(letter)
+    headers = [pair for pair in headers if pair[0] not in (REASON_HEADER, GROUP_HEADER)]
+    return topic, value, key, [*headers, (GROUP_HEADER, group.encode())]
 
 
 def to_deliveries(records: Iterable[RawMessage], topic: str, positions: Iterable[str]) -> list[Delivery]:

@@ -24,8 +24,8 @@ from typing import Any
 import msgspec
 from confluent_kafka import KafkaError, Message
 
-from uttu.bus.base import Delivery, HeaderFilter
-from uttu.bus.kafka.codec import to_deliveries
+from uttu.bus.base import Delivery, SubscribeOptions
+from uttu.bus.kafka.codec import GROUP_HEADER, to_deliveries
 
 PartitionId = tuple[str, int]
 """A topic and the number of a partition."""
@@ -150,13 +150,13 @@ class PartitionBatch:
 def split_by_partition(
     messages: Sequence[Message],
     partitions: Mapping[PartitionId, AssignedPartition],
-    where: HeaderFilter | None,
+    options: SubscribeOptions,
     on_error: Callable[[KafkaError], None],
 ) -> list[PartitionBatch]:
     """Convert messages of the driver into batches, one or more per partition.
 
     :param partitions: the assigned partitions; messages of others, which were revoked in the meantime, are dropped.
-    :param where: drop messages that do not match this filter.
+    :param options: drop messages that do not match the filter, and those that were republished for another group.
     :param on_error: called with each error that the driver returned in place of a message.
     """
     errors = [error for message in messages if (error := message.error())]
@@ -165,7 +165,7 @@ def split_by_partition(
             on_error(error)
         messages = [message for message in messages if not message.error()]
     return [
-        _to_batch(partition, group, where)
+        _to_batch(partition, group, options)
         for partition_id, group in _group_by_partition(messages)
         if (partition := partitions.get(partition_id)) is not None
     ]
@@ -180,12 +180,17 @@ def _group_by_partition(messages: Sequence[Message]) -> Iterator[tuple[Any, Sequ
         yield partition_id, [message for _, message in pairs]
 
 
-def _to_batch(partition: AssignedPartition, messages: Sequence[Message], where: HeaderFilter | None) -> PartitionBatch:
+def _to_batch(partition: AssignedPartition, messages: Sequence[Message], options: SubscribeOptions) -> PartitionBatch:
     offsets: list[int] = [message.offset() for message in messages]  # type: ignore[misc]
     prefix = f"{partition.name}/"
     deliveries = to_deliveries(messages, partition.topic, [f"{prefix}{offset}" for offset in offsets])
     read_to = offsets[-1] + 1
-    if where is not None:
-        matching = [where.matches(delivery.headers) for delivery in deliveries]
+    where = options.where
+    if where is not None or any(GROUP_HEADER in delivery.headers for delivery in deliveries if delivery.headers):
+        matching = [
+            (where is None or where.matches(delivery.headers))
+            and delivery.headers.get(GROUP_HEADER, options.group) == options.group
+            for delivery in deliveries
+        ]
         deliveries, offsets = list(compress(deliveries, matching)), list(compress(offsets, matching))
     return PartitionBatch(partition, partition.epoch, deliveries, offsets, read_to)

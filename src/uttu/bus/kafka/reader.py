@@ -167,7 +167,7 @@ class PartitionReader(ABC):
         self.prefetch = options.prefetch
         self.min_room = max(1, options.prefetch // 4)  # minimum room for a read; smaller reads are inefficient
         self._max_read = min(_MAX_CONSUME, max(1, options.prefetch // 2))  # messages in one read of the thread
-        self._where = options.where
+        self._options = options
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="uttu kafka reader", daemon=True)
         self._settings = (
@@ -410,7 +410,7 @@ class PartitionReader(ABC):
         return self.partitions.get(partition.id) is partition
 
     def _report_messages(self, messages: Sequence[Message]) -> None:
-        if batches := split_by_partition(messages, self.partitions, self._where, self._check_fatal):
+        if batches := split_by_partition(messages, self.partitions, self._options, self._check_fatal):
             if count := sum(len(batch.offsets) for batch in batches):
                 self._is_requested = False
                 self.read_count += count

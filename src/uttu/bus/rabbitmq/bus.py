@@ -15,7 +15,7 @@ import urllib.request
 from base64 import b64encode
 from collections.abc import Sequence
 from http.client import HTTPException
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -25,11 +25,16 @@ from aiormq.abc import AbstractChannel, DeliveredMessage
 from uttu.bus.backend import BaseBus, group_mismatch, group_not_found
 from uttu.bus.base import (
     Bus,
+    BusAdmin,
+    BusDescription,
     Capability,
     Delivery,
+    DetailTable,
     Group,
     Message,
     SubscribeOptions,
+    TopicState,
+    without_reason,
 )
 from uttu.bus.rabbitmq.codec import count_deliveries, to_delivery, to_moved_properties
 from uttu.bus.rabbitmq.consumer import RabbitConsumer
@@ -144,6 +149,78 @@ class RabbitBus(BaseBus):
         except EntityNotFound as error:
             raise group_not_found(group) from error
 
+    async def describe(self) -> BusDescription:
+        self._check_open()
+        try:
+            overview = await self._management.overview()
+            exchanges, bindings = await self._management.exchanges(), await self._management.bindings()
+            queues = await self._management.queues()
+        except BusRefused as error:
+            return BusDescription(kind="rabbitmq", nodes=(str(self._connection.node),), note=str(error))
+        topics = sorted({binding.routing_key for binding in bindings if binding.source == self._topology.exchange})
+        return BusDescription(
+            kind="rabbitmq",
+            version=f"RabbitMQ {overview.rabbitmq_version}",
+            nodes=(overview.node,),
+            topics=[TopicState(name=topic) for topic in topics],
+            tables=[
+                DetailTable(
+                    title="Exchanges",
+                    columns=("name", "type", "durable"),
+                    rows=[(each.name or "(default)", each.type, "yes" if each.durable else "no") for each in exchanges],
+                ),
+                DetailTable(
+                    title="Bindings",
+                    columns=("exchange", "routing key", "destination", "kind"),
+                    rows=[
+                        (each.source, each.routing_key, each.destination, each.destination_type)
+                        for each in bindings
+                        if each.source  # every queue is bound to the default exchange
+                    ],
+                ),
+                DetailTable(
+                    title="Queues",
+                    columns=("name", "type", "ready", "unacknowledged", "consumers", "bytes"),
+                    rows=[
+                        (
+                            each.name,
+                            str(each.arguments.get("x-queue-type", "classic")),
+                            each.messages_ready,
+                            each.messages_unacknowledged,
+                            each.consumers,
+                            each.message_bytes,
+                        )
+                        for each in queues
+                    ],
+                ),
+            ],
+        )
+
+    async def republish(self, group: str, limit: int) -> int:
+        self._check_open()
+        source, target = self._topology.queue(group, dead=True), self._topology.queue(group)
+
+        async def move(channel: AbstractChannel) -> int:
+            await self._topology.count(channel, target)
+            moved = 0
+            while moved < limit:
+                message = await channel.basic_get(source)
+                if isinstance(message.delivery, spec.Basic.GetEmpty):
+                    break
+                letter = to_delivery(message, dead=True)
+                letter = msgspec.structs.replace(letter, headers=without_reason(letter.headers))
+                await channel.basic_publish(
+                    letter.payload, routing_key=target, properties=to_moved_properties(letter, attempt=1)
+                )
+                await channel.basic_ack(message.delivery_tag or 0)
+                moved += 1
+            return moved
+
+        try:
+            return await self._connection.with_channel(move, confirms=True)
+        except EntityNotFound as error:
+            raise group_not_found(group) from error
+
     def listen(self, listener: ConnectionListener) -> None:
         self._connection.listen(listener)
 
@@ -202,16 +279,43 @@ class RabbitBus(BaseBus):
 
 
 _: type[Bus] = RabbitBus
+_admin: type[BusAdmin] = RabbitBus
 
 
 _MANAGEMENT_SECONDS: Final = 5.0
-_QUEUE_COLUMNS: Final = "name,arguments,messages_unacknowledged"
 
 
 class QueueInfo(msgspec.Struct, frozen=True):
     name: str
     arguments: dict[str, object] = {}
+    messages_ready: int = 0
     messages_unacknowledged: int = 0
+    consumers: int = 0
+    message_bytes: int = 0
+
+
+class ExchangeInfo(msgspec.Struct, frozen=True):
+    name: str
+    type: str = ""
+    durable: bool = False
+
+
+class BindingInfo(msgspec.Struct, frozen=True):
+    source: str
+    destination: str
+    destination_type: str = ""
+    routing_key: str = ""
+
+
+class ServerInfo(msgspec.Struct, frozen=True):
+    rabbitmq_version: str = ""
+    node: str = ""
+
+
+T = TypeVar("T")
+_COLUMNS: Final = ",".join(
+    sorted({field for info in (QueueInfo, ExchangeInfo, BindingInfo, ServerInfo) for field in info.__struct_fields__})
+)
 
 
 class ManagementApi:
@@ -219,6 +323,8 @@ class ManagementApi:
     (``collect_statistics_interval``).
 
     Without the option ``management`` in the address, it uses the API of the connected node.
+
+    :raises BusRefused: from every method: the management API can't be reached. The message says what it needs.
     """
 
     def __init__(self, connection: AmqpConnection) -> None:
@@ -229,24 +335,35 @@ class ManagementApi:
         )
 
     async def queues(self, name: str = "") -> list[QueueInfo]:
-        """Return all queues of the vhost, or the one with this name.
+        """Return all queues of the vhost, or the one with this name."""
+        if name:
+            return [await self._get(f"queues/{self._vhost}/{quote(name, safe='')}", QueueInfo)]
+        return await self._get(f"queues/{self._vhost}", list[QueueInfo])
 
-        :raises BusRefused: the management API can't be reached. The message says what it needs.
-        """
+    async def exchanges(self) -> list[ExchangeInfo]:
+        return await self._get(f"exchanges/{self._vhost}", list[ExchangeInfo])
+
+    async def bindings(self) -> list[BindingInfo]:
+        return await self._get(f"bindings/{self._vhost}", list[BindingInfo])
+
+    async def overview(self) -> ServerInfo:
+        return await self._get("overview", ServerInfo)
+
+    @property
+    def _vhost(self) -> str:
+        return quote(self._address.vhost, safe="")
+
+    async def _get(self, path: str, kind: type[T]) -> T:
         base, user, password = self._address.management_url(self._connection.node)
-        path = f"/api/queues/{quote(self._address.vhost, safe='')}" + (f"/{quote(name, safe='')}" if name else "")
         login = b64encode(f"{user}:{password}".encode()).decode()
         request = urllib.request.Request(
-            f"{base}{path}?columns={_QUEUE_COLUMNS}", headers={"Authorization": f"Basic {login}"}
+            f"{base}/api/{path}?columns={_COLUMNS}", headers={"Authorization": f"Basic {login}"}
         )
         try:
-            body = await asyncio.to_thread(self._read, request)
-            return (
-                [msgspec.json.decode(body, type=QueueInfo)] if name else msgspec.json.decode(body, type=list[QueueInfo])
-            )
+            return msgspec.json.decode(await asyncio.to_thread(self._read, request), type=kind)
         except (OSError, HTTPException, ValueError, msgspec.DecodeError) as error:
             raise BusRefused(
-                f"Cannot list the queues with RabbitMQ's management API at {mask_password(base)}: {error}. Enable the "
+                f"Cannot use RabbitMQ's management API at {mask_password(base)}: {error}. Enable the "
                 "plugin rabbitmq_management, or set its address: ?management=http://USER:PASSWORD@HOST:PORT"
             ) from error
 

@@ -15,11 +15,16 @@ from typing import Any, Final
 from uttu.bus.backend import BaseBus, group_not_found
 from uttu.bus.base import (
     Bus,
+    BusAdmin,
+    BusDescription,
     Capability,
+    Cell,
     Delivery,
+    DetailTable,
     Group,
     Message,
     SubscribeOptions,
+    TopicState,
 )
 from uttu.bus.redis.codec import decode_entries, decode_topics, encode_message
 from uttu.bus.redis.connection import BrokerConnection, cancel_and_wait
@@ -81,6 +86,35 @@ class RedisBus(BaseBus):
             count, more = answer
             purged += count
         return purged
+
+    async def describe(self) -> BusDescription:
+        self._check_open()
+        groups = await self.groups()
+        version, nodes = await self._server.version()
+        rows: list[tuple[Cell, ...]] = []
+        for group in groups:
+            sizes = await self._operate("sizes", group.name)
+            for kind, (messages, size) in zip(("ready", "delayed", "dead"), sizes or (), strict=False):
+                rows.append((group.name, kind, messages, size))
+        patterns = sorted({pattern for group in groups for pattern in group.topics or ()})
+        return BusDescription(
+            kind="redis",
+            version=version,
+            nodes=nodes,
+            topics=[TopicState(name=pattern) for pattern in patterns],
+            tables=[DetailTable(title="Keys", columns=("group", "kind", "messages", "bytes"), rows=rows)],
+        )
+
+    async def republish(self, group: str, limit: int) -> int:
+        moved = 0
+        while moved < limit:
+            answer = await self._operate("republish", group, min(limit - moved, _CALL_MESSAGES))
+            if answer is None:
+                raise group_not_found(group)
+            moved += answer
+            if answer < _CALL_MESSAGES:
+                break
+        return moved
 
     def listen(self, listener: ConnectionListener) -> None:
         self._server.listeners.add(listener)
@@ -157,3 +191,4 @@ def _split_calls(messages: Sequence[Message], bodies: Sequence[bytes]) -> Iterat
 
 
 _: type[Bus] = RedisBus
+_admin: type[BusAdmin] = RedisBus

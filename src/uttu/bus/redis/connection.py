@@ -23,7 +23,7 @@ from uttu.clients import ConnectionListeners, ConnectionState
 from uttu.clients.addresses import mask_password
 from uttu.clients.redis import connection
 from uttu.clients.redis.address import RedisClient, make_clients, parse_options
-from uttu.clients.redis.connection import DedicatedConnection, check_server, execute_at
+from uttu.clients.redis.connection import DedicatedConnection, check_server, execute_at, fetch_info
 from uttu.clients.redis.errors import REDIS_ERRORS, Retrier, call_driver, describe_error, explain_error, is_temporary
 from uttu.clients.redis.rename import has_former_keys
 from uttu.clients.redis.scripts import LuaLibrary, LuaOperations
@@ -134,6 +134,15 @@ class BrokerConnection:
 
     async def ping(self) -> None:
         await self.retry(lambda: execute_at(self._client, self._key, "PING"))
+
+    async def version(self) -> tuple[str, tuple[str, ...]]:
+        """Return the software with its version, and the nodes with their roles."""
+        infos = await self.retry(lambda: fetch_info(self._client), self.options.timeout)
+        first = infos[0]
+        name = "Valkey" if "valkey_version" in first else "Redis"
+        version = first.get("valkey_version") or first.get("redis_version", "")
+        nodes = [f"port {info.get('tcp_port')}, {info.get('role')}, {info.get('used_memory_human')}" for info in infos]
+        return f"{name} {version}", tuple(nodes)
 
     async def unblock(self, client_id: int) -> None:
         """Try to end the blocking command of the connection with this id. Errors are ignored."""

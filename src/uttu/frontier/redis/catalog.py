@@ -23,14 +23,17 @@ from uttu.clock import Clock
 from uttu.errors import StoreError, UttuError
 from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlStore
+from uttu.frontier.redis.cache import CrawlCaches
 from uttu.frontier.redis.connection import StoreConnection
 from uttu.frontier.redis.crawl import EMPTY_TALLY, RedisCrawl, Tally
 from uttu.frontier.redis.frontier import RedisFrontier
+from uttu.frontier.redis.history import RedisHistory
 from uttu.frontier.redis.inspector import RedisInspector
 from uttu.frontier.redis.outbox import RedisLedger, RedisMemo, RedisOutbox, RedisSeedQueue
 from uttu.frontier.redis.records import scan
 from uttu.frontier.redis.transfer import RedisTransfer
 from uttu.model.crawl import check_crawl_name
+from uttu.model.history import RESOLUTIONS
 
 _CRAWLS = "uttu:crawls"
 # The claim of a killed supervisor expires after this time.
@@ -42,7 +45,10 @@ _KEYS = (
     "delayed",
     "asked",
     "dead",
+    "dead:groups",
     "history",
+    "events",
+    *(f"samples:{distance}" for distance, _ in RESOLUTIONS),
     "outbox",
     "marks",
     "cursors",
@@ -69,6 +75,7 @@ class RedisCatalog:
     def __init__(self, server: StoreConnection, address: str = "") -> None:
         self.address = address
         self._server = server
+        self._caches = CrawlCaches()
 
     @classmethod
     async def connect(cls, url: str) -> RedisCatalog:
@@ -156,6 +163,7 @@ class RedisCatalog:
         return bool(await self._server.command("EXISTS", f"{_crawl_key(crawl)}:supervisor"))
 
     async def close(self) -> None:
+        self._caches.close()
         await self._server.close()
 
     def store(self, crawl: str, number: int, rules: Rules, clock: Clock | None = None) -> CrawlStore:
@@ -166,7 +174,8 @@ class RedisCatalog:
             outbox=RedisOutbox(handle),
             memo=RedisMemo(handle),
             ledger=RedisLedger(handle),
-            inspector=RedisInspector(handle),
+            inspector=RedisInspector(handle, self._caches.find(handle.prefix)),
+            history=RedisHistory(handle),
             transfer=RedisTransfer(handle),
             feed=RedisSeedQueue(handle),
         )
@@ -243,6 +252,9 @@ class RedisCatalog:
         for first in range(0, buckets, _UNLINK_COUNT):
             keys = [f"{prefix}seen:{bucket}" for bucket in range(first, min(first + _UNLINK_COUNT, buckets))]
             await self._server.command("UNLINK", *keys)
+        groups = await self._server.command("HVALS", prefix + "dead:groups")
+        if groups:
+            await self._server.command("UNLINK", *(f"{prefix}dead:{group.decode()}" for group in groups))
         await self._server.command("UNLINK", *(prefix + name for name in _KEYS), aside)
 
 

@@ -16,6 +16,10 @@ crawl: see ADR 0006. ``N`` numbers the crawls of that name; keys begin with ``ut
     deadlines     ZSET    lease ids by deadline
     asked         HASH    worker → the id of its last lease call and the leases it got, in case the reply is lost
     dead          HASH    seq → the request, the time and the reason of its death
+    dead:groups   HASH    kind and message → the number of the group of such dead letters
+    dead:1 …      ZSETs   one for each group: its letters by time of death
+    samples:10 …  ZSETs   one for each resolution: samples of the crawl's numbers by time
+    events        STREAM  position → kind and fields of an event; capped
     history       STREAM  results of the latest pages, one entry per settle batch; capped
     outbox        STREAM  position → item; fingerprint and number make its id
     marks         ZSET    the position of about every hundredth item, by the number of items at that time: the
@@ -50,7 +54,7 @@ from uttu.clock import Clock
 from uttu.errors import StoreError
 from uttu.frontier.base import Rules
 from uttu.frontier.redis.connection import CrawlGone, StoreConnection
-from uttu.model import Counts, Request
+from uttu.model import Counts, Request, inspection
 
 T = TypeVar("T")
 
@@ -58,7 +62,7 @@ _SCHEMES: Final = {"s": '{"u":"https://', "p": '{"u":"http://'}
 _pack = msgspec.msgpack.Encoder().encode
 EMPTY_TALLY: Final = _pack([0] * 11 + [1, -1, 0, 0])
 # Operations that free memory, or need hardly any: they may run when the server is out of memory.
-_RELIEF: Final = frozenset({"advance", "trim", "claim", "release"})
+_RELIEF: Final = frozenset({"advance", "trim", "claim", "release", "record", "add_events"})
 
 
 class Tally(msgspec.Struct, frozen=True, array_like=True):
@@ -111,6 +115,7 @@ class RedisCrawl:
                 "max_pages": rules.max_pages,
                 "max_items": rules.max_items,
                 "max_per_lane": rules.max_per_lane,
+                "max_groups": inspection.MOST_DEAD_GROUPS,
             }
         )
 

@@ -17,13 +17,14 @@ from uttu.clock import Clock, SystemClock
 from uttu.frontier.redis import connection
 from uttu.frontier.redis.crawl import RedisCrawl, decode_entry, encode_requests
 from uttu.model import Counts, Dead, Done, Lease, Outcome, Request, Retry
+from uttu.model.inspection import group_reason
 from uttu.model.lease import DeadKind, encode_redirect
 
 _FIELDS = 5  # fields of a lease in the reply: id, lane, attempt, wait, entry
 
 
 class _EncodedOutcome(NamedTuple):
-    """An outcome in the format of ``lua/4_settling.lua``, the time its host was touched, and its approximate size."""
+    """An outcome in the format of ``lua/5_settling.lua``, the time its host was touched, and its approximate size."""
 
     fields: list[Any]
     touched: float | None
@@ -96,7 +97,7 @@ def _to_lease(deadline: float, number: str, lane: str, attempt: int, wait: float
 
 
 def _encode_outcome(outcome: Outcome, ranked: bool) -> _EncodedOutcome:
-    """Encode an outcome as ``lua/4_settling.lua`` expects it; :meth:`RedisFrontier._now` fills in the touch."""
+    """Encode an outcome as ``lua/5_settling.lua`` expects it; :meth:`RedisFrontier._now` fills in the touch."""
     delay, cap = (outcome.pace.delay, outcome.pace.limit) if outcome.pace else (False, False)
     head: list[Any] = [str(outcome.lease.id), "", False, delay, cap]
     if isinstance(outcome, Retry):
@@ -115,7 +116,7 @@ def _encode_outcome(outcome: Outcome, ranked: bool) -> _EncodedOutcome:
         body += (outcome.size, outcome.note if outcome.redirect is None else encode_redirect(outcome.redirect))
     else:
         head[1] = "dead"
-        body += (outcome.kind, outcome.reason, outcome.detail)
+        body += (outcome.kind, outcome.reason, outcome.detail, group_reason(outcome.reason))
         size += len(outcome.detail)
     return _EncodedOutcome([*head, *body], outcome.touched, size)
 

@@ -35,6 +35,16 @@ class RedisOutbox:
             raise ItemsTrimmed(f"{gone.count:,} items have been removed from the crawl's store")
         return [stored_item(*each) for each in found]
 
+    async def latest(self, limit: int, before: int = 0) -> list[StoredItem]:
+        if limit <= 0:
+            return []
+        start = f"({before}-0" if before else "+"
+        found, kept = await self._crawl.read_both(
+            ("XREVRANGE", self._crawl.key("outbox"), start, "-", "COUNT", limit), ("GET", self._crawl.key("tally"))
+        )
+        self._crawl.tally_of(kept)
+        return [stored_item(*each) for each in found]
+
     async def cursor(self, sink: str) -> Cursor:
         kept = await self._crawl.read("HGET", self._crawl.key("cursors"), sink)
         if kept is None:

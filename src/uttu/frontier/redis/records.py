@@ -99,7 +99,7 @@ class LaneRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A lease, in the layout of ``lua/3_leasing.lua``."""
+    """A lease, in the layout of ``lua/4_leasing.lua``."""
 
     lane: str
     rank: int
@@ -156,9 +156,20 @@ class QueuedRecord(msgspec.Struct, frozen=True):
     entry: str
 
 
+_decode_lane = msgspec.msgpack.Decoder(LaneRecord).decode
+_decode_delayed = msgspec.msgpack.Decoder(DelayedRecord).decode
+_decode_dead = msgspec.msgpack.Decoder(DeadRecord).decode
+
+
 def get_sequence(entry: str) -> int:
     """Return the sequence number of a request from its entry ("seq record")."""
     return int(entry.partition(" ")[0])
+
+
+def decode_queued(member: bytes, rank: float | bytes) -> QueuedRecord:
+    """Return the request of a member of a lane's ``back`` set."""
+    _, attempt, losses, entry = member.decode().split(" ", 3)
+    return QueuedRecord(int(float(rank)), int(attempt), int(losses), entry)
 
 
 async def walk_lanes(crawl: RedisCrawl) -> AsyncIterator[tuple[str, LaneRecord]]:
@@ -168,25 +179,14 @@ async def walk_lanes(crawl: RedisCrawl) -> AsyncIterator[tuple[str, LaneRecord]]
         for name, kept in found:
             if name not in seen:
                 seen.add(name)
-                yield name.decode(), msgspec.msgpack.decode(kept, type=LaneRecord)
-
-
-async def walk_queue(crawl: RedisCrawl, lane: str) -> AsyncIterator[QueuedRecord]:
-    """Yield the pending requests of a lane, in no particular order."""
-    async for found in scan(crawl.server, "ZSCAN", crawl.key(f"back:{lane}")):
-        for member, rank in found:
-            _, attempt, losses, entry = member.decode().split(" ", 3)
-            yield QueuedRecord(int(float(rank)), int(attempt), int(losses), entry)
-    async for entries in scan_list(crawl.server, crawl.key(f"queue:{lane}")):
-        for fresh in entries:
-            yield QueuedRecord(0, 0, 0, fresh.decode())
+                yield name.decode(), _decode_lane(kept)
 
 
 async def walk_delayed(crawl: RedisCrawl) -> AsyncIterator[tuple[DelayedRecord, float]]:
     """Yield the retries, each with the time it is due."""
     async for found in scan(crawl.server, "ZSCAN", crawl.key("delayed")):
         for member, due in found:
-            yield msgspec.msgpack.decode(member, type=DelayedRecord), float(due)
+            yield _decode_delayed(member), float(due)
 
 
 async def walk_dead(crawl: RedisCrawl) -> AsyncIterator[tuple[int, DeadRecord]]:
@@ -196,7 +196,7 @@ async def walk_dead(crawl: RedisCrawl) -> AsyncIterator[tuple[int, DeadRecord]]:
         for seq, kept in found:
             if int(seq) not in seen:
                 seen.add(int(seq))
-                yield int(seq), msgspec.msgpack.decode(kept, type=DeadRecord)
+                yield int(seq), _decode_dead(kept)
 
 
 async def walk_history(crawl: RedisCrawl) -> AsyncIterator[list[DoneRecord]]:
@@ -243,8 +243,7 @@ async def _fresh(crawl: RedisCrawl, lane: str) -> AsyncIterator[QueuedRecord]:
 async def _back(crawl: RedisCrawl, lane: str) -> AsyncIterator[QueuedRecord]:
     async for found in scan_sorted_set(crawl.server, crawl.key(f"back:{lane}")):
         for member, rank in found:
-            _, attempt, losses, entry = member.decode().split(" ", 3)
-            yield QueuedRecord(int(rank), int(attempt), int(losses), entry)
+            yield decode_queued(member, rank)
 
 
 async def _merge(

@@ -1,7 +1,7 @@
 """Dump a crawl on Redis as plain records, or load one; see :mod:`uttu.frontier.transfer`.
 
 Both directions work in batches limited by count and by bytes, so neither side holds the whole crawl in memory. A load
-is idempotent: ``lua/6_moving.lua`` remembers what it has already taken in.
+is idempotent: ``lua/8_moving.lua`` remembers what it has already taken in.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from uttu.frontier.transfer import (
     TransferBatch,
 )
 from uttu.model import Request
+from uttu.model.inspection import group_reason
 
 T = TypeVar("T")
 
@@ -247,6 +248,7 @@ def _encode_dead(moved: MovedDead) -> list[Any]:
         moved.reason,
         moved.detail,
         moved.status,
+        group_reason(moved.reason),
     ]
 
 

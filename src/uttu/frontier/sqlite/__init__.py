@@ -1,6 +1,6 @@
 """The embedded store: one SQLite file per crawl.
 
-Any number of processes on one machine can share it. :mod:`~uttu.frontier.sqlite.database` draws the tables.
+Any number of processes on one machine can share it. :mod:`~uttu.frontier.sqlite.layout` draws the tables.
 """
 
 from uttu.frontier.sqlite.database import Database

@@ -23,6 +23,7 @@ from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.sqlite.database import Database
 from uttu.frontier.sqlite.frontier import SqliteFrontier
+from uttu.frontier.sqlite.history import SqliteHistory
 from uttu.frontier.sqlite.inspector import SqliteInspector
 from uttu.frontier.sqlite.liveness import is_file_locked, lock_file, unlock
 from uttu.frontier.sqlite.outbox import SqliteLedger, SqliteMemo, SqliteOutbox
@@ -114,6 +115,7 @@ class SqliteCatalog:
             memo=SqliteMemo(database, self._clock),
             ledger=SqliteLedger(database, self._clock),
             inspector=SqliteInspector(database, self._clock),
+            history=SqliteHistory(database, self._clock),
             transfer=SqliteTransfer(database, self._clock),
         )
 

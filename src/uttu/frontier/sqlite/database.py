@@ -1,40 +1,12 @@
-"""The SQLite file of a crawl: its tables, and the connection to it.
-
-    seen     fp                           every request ever admitted: 64-bit fingerprints, clustered
-    recent   fp                           the latest of them. Fingerprints are random, so each insert into
-                                          ``seen`` would rewrite a different page; collected here and moved
-                                          by ranges, several share a page
-    lanes    id, name, due, pace, …       one row per host; only lanes that can give a request now are in
-                                          the index ``lanes_ready``, so idle hosts cost nothing
-    queue    (lane, rank, seq) → record   pending requests, clustered in the order they are leased
-    delayed  (due, fp) → record           retries that are not due yet
-    leases   id → record, worker          requests owned by workers; ids only grow (AUTOINCREMENT) and serve
-                                          as fencing tokens
-    dead     fp → record, reason          dead letters, kept for the operator
-    history  seq → fp, status, note       results of done pages; append-only, never searched by the crawl
-                                          itself, so it has no index
-    outbox   position → item              items, in the order they were committed; fp and n make their id
-    marks    total → position             the position of about every hundredth item, and the number of items
-                                          at that time: the positions where the outbox may be cut
-    cursors  sink → position, state       the progress of each output
-    memo     key → value, until           robots.txt files and other shared values
-    workers  id → last report             the last report of each worker
-    claims   role → owner, until          exclusive roles, such as writing an output
-    tally    one row                      the counts, updated by the transactions that change them; trimmed and
-                                          cut: the number of removed items, and the position of the last one
-    facts    key → value                  the crawl: spider, arguments, settings, state
-
-A request is in exactly one of queue, delayed, leases and dead, or it is done. ``rank`` is 0, or minus the priority.
-``seq`` grows, or falls in a last-in-first-out crawl. A request keeps both through leases and retries, so a request that
-is given back returns to its place. A pinned lane uses the operator's ``delay`` and ``cap``; ``own_delay`` and
-``own_cap`` are the pace it returns to, NULL if it was pinned before its first request.
+"""The connection to the SQLite file of a crawl; :mod:`~uttu.frontier.sqlite.layout` draws its tables.
 
 Threads. Transactions run on the thread of the event loop. They are short, a few milliseconds for a batch, and commits
 only append to the log, which the system buffers. Running them in another thread cost a third of the crawl's speed when
 measured, because the two threads exchange the global interpreter lock at every row. Blocking work runs in helper
 threads: waiting for another process's transaction, checkpoints (moving the log into the database), and rare long
 transactions (``aside``: a page with tens of thousands of links). While a transaction runs aside, reads wait for it,
-because they share its connection.
+because they share its connection. Reads for operators may look at a whole table: they run in a thread with a
+connection of its own (``inspect``), where SQLite lets go of the global interpreter lock, and wait for nobody.
 
 Locks. Writers of all processes queue up on a file lock beside the database. SQLite's own waiting polls with growing
 sleeps, which starves some writers and idles others.
@@ -53,85 +25,15 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from uttu import __version__, former
 from uttu.errors import RefusedData, StoreError, StoreTooNew
-
-VERSION = 3
-APPLICATION = 0x55747475  # "Uttu": SQLite's mark of whose file it is
-
-SCHEMA = """
-CREATE TABLE seen (fp INTEGER PRIMARY KEY);
-CREATE TABLE recent (fp INTEGER PRIMARY KEY);
-CREATE TABLE lanes (
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE,
-    due REAL NOT NULL, delay REAL NOT NULL, cap INTEGER NOT NULL,
-    pending INTEGER NOT NULL DEFAULT 0, active INTEGER NOT NULL DEFAULT 0, total INTEGER NOT NULL DEFAULT 0,
-    held REAL NOT NULL DEFAULT 0, reason TEXT NOT NULL DEFAULT '', pinned INTEGER NOT NULL DEFAULT 0,
-    own_delay REAL, own_cap INTEGER
-);
-CREATE INDEX lanes_ready ON lanes (due) WHERE pending > 0 AND (cap = 0 OR active < cap);
-CREATE TABLE queue (
-    lane INTEGER NOT NULL, rank INTEGER NOT NULL, seq INTEGER NOT NULL, fp INTEGER NOT NULL,
-    attempt INTEGER NOT NULL, losses INTEGER NOT NULL, record TEXT NOT NULL,
-    PRIMARY KEY (lane, rank, seq)
-) WITHOUT ROWID;
-CREATE TABLE delayed (
-    due REAL NOT NULL, fp INTEGER NOT NULL, lane INTEGER NOT NULL, rank INTEGER NOT NULL, seq INTEGER NOT NULL,
-    attempt INTEGER NOT NULL, losses INTEGER NOT NULL, record TEXT NOT NULL, reason TEXT NOT NULL,
-    PRIMARY KEY (due, fp)
-) WITHOUT ROWID;
-CREATE TABLE leases (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, fp INTEGER NOT NULL, lane INTEGER NOT NULL, rank INTEGER NOT NULL,
-    seq INTEGER NOT NULL, attempt INTEGER NOT NULL, losses INTEGER NOT NULL, record TEXT NOT NULL,
-    worker TEXT NOT NULL, deadline REAL NOT NULL
-);
-CREATE INDEX leases_deadline ON leases (deadline);
-CREATE TABLE dead (
-    fp INTEGER PRIMARY KEY, lane INTEGER NOT NULL, rank INTEGER NOT NULL, seq INTEGER NOT NULL,
-    attempt INTEGER NOT NULL, record TEXT NOT NULL, at REAL NOT NULL,
-    kind TEXT NOT NULL, reason TEXT NOT NULL, detail TEXT NOT NULL, status INTEGER NOT NULL
-);
-CREATE TABLE history (
-    seq INTEGER PRIMARY KEY, fp INTEGER NOT NULL, at REAL NOT NULL, status INTEGER NOT NULL, size INTEGER NOT NULL,
-    links INTEGER NOT NULL, items INTEGER NOT NULL, note TEXT NOT NULL
-);
-CREATE TABLE outbox (
-    position INTEGER PRIMARY KEY AUTOINCREMENT, fp INTEGER NOT NULL, n INTEGER NOT NULL, json TEXT NOT NULL
-);
-CREATE TABLE marks (total INTEGER PRIMARY KEY, position INTEGER NOT NULL);
-CREATE TABLE cursors (sink TEXT PRIMARY KEY, position INTEGER NOT NULL, state BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE memo (key TEXT PRIMARY KEY, value BLOB NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE workers (id TEXT PRIMARY KEY, at REAL NOT NULL, report TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE claims (role TEXT PRIMARY KEY, owner TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
-CREATE TABLE tally (
-    pending INTEGER NOT NULL, leased INTEGER NOT NULL, delayed INTEGER NOT NULL, done INTEGER NOT NULL,
-    dead INTEGER NOT NULL, items INTEGER NOT NULL, bytes INTEGER NOT NULL,
-    seq INTEGER NOT NULL, recent INTEGER NOT NULL, window INTEGER NOT NULL,
-    trimmed INTEGER NOT NULL DEFAULT 0, cut INTEGER NOT NULL DEFAULT 0
-);
-INSERT INTO tally VALUES (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
-CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-"""
-
-# The statements that upgrade each layout to the next.
-UPGRADES = {
-    1: """
-ALTER TABLE lanes ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE lanes ADD COLUMN own_delay REAL;
-ALTER TABLE lanes ADD COLUMN own_cap INTEGER;
-CREATE TABLE claims (role TEXT PRIMARY KEY, owner TEXT NOT NULL, until REAL NOT NULL) WITHOUT ROWID;
-""",
-    2: """
-CREATE TABLE marks (total INTEGER PRIMARY KEY, position INTEGER NOT NULL);
-ALTER TABLE tally ADD COLUMN trimmed INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE tally ADD COLUMN cut INTEGER NOT NULL DEFAULT 0;
-""",
-}
-
+from uttu.frontier.sqlite.layout import APPLICATION, SCHEMA, VERSION, upgrade
 
 T = TypeVar("T")
 _log = logging.getLogger("uttu.frontier")
@@ -164,6 +66,9 @@ class Database:
         self._lock = lock
         self._turn = asyncio.Lock()
         self._threads = ThreadPoolExecutor(3, thread_name_prefix="uttu-store")
+        self._inspections = ThreadPoolExecutor(1, thread_name_prefix="uttu-inspect")
+        self._inspector: sqlite3.Connection | None = None
+        self._last_inspection: Future[Any] | None = None
         self._checkpoint: Future[None] | None = None
         self._aside: Future[Any] | None = None
         self._transactions = 0
@@ -215,7 +120,8 @@ class Database:
                 self._connection.executescript(f"BEGIN; {SCHEMA} {marks} COMMIT;")
                 return
             for layout in range(version, VERSION):
-                self._upgrade(layout)
+                _log.info("%s: upgrading from layout %d to %d", self.path, layout, layout + 1)
+                upgrade(self._connection, layout)
 
     def _mark_as_own(self) -> None:
         """Take over a file that Weft made; the layouts are the same."""
@@ -225,14 +131,6 @@ class Database:
             )
         self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
         _log.info("%s was made by Weft; it is Uttu's now", self.path)
-
-    def _upgrade(self, layout: int) -> None:
-        try:
-            self._connection.executescript(f"BEGIN; {UPGRADES[layout]} PRAGMA user_version = {layout + 1}; COMMIT;")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
 
     async def write(
         self, work: Work[T], *arguments: Any, failed: Callable[[], None] | None = None, aside: bool = False
@@ -280,18 +178,24 @@ class Database:
                     async with self._turn:
                         pass
                 try:
-                    return self._read(work, arguments)
+                    return _read(self._connection, work, arguments)
                 except sqlite3.OperationalError as error:
                     await patience.wait(error)
 
-    def _read(self, work: Work[T], arguments: tuple[Any, ...]) -> T:
-        self._connection.execute("BEGIN")
-        try:
-            return work(self._connection, *arguments)
-        finally:
-            # SQLite itself ends the transaction on some errors, such as a failing disk.
-            if self._connection.in_transaction:
-                self._connection.execute("COMMIT")
+    async def inspect(self, work: Work[T], *arguments: Any) -> T:
+        """As :meth:`read`, but in a helper thread, for reads of any length. They run one after the other."""
+        with _map_errors(self.path):
+            if self.closed:
+                raise StoreError(f"{self.path}: the crawl's file is closed")
+            self._last_inspection = self._inspections.submit(self._inspect, work, arguments)
+            return await asyncio.wrap_future(self._last_inspection)
+
+    def _inspect(self, work: Work[T], arguments: tuple[Any, ...]) -> T:
+        if self.closed:
+            raise StoreError(f"{self.path}: the crawl's file is closed")
+        if self._inspector is None:
+            self._inspector = _open_inspector(self.path)
+        return _read(self._inspector, work, arguments)
 
     async def _begin(self) -> None:
         """Begin a write transaction, waiting while another program holds SQLite's lock."""
@@ -346,14 +250,44 @@ class Database:
         self._at_close.append(callback)
 
     def close(self) -> None:
-        """Close the file. Calling it twice is safe."""
+        """Close the file. Calling it twice is safe. An inspection that is still running fails."""
         while self._at_close:
             self._at_close.pop()()
         self._threads.shutdown(wait=True)
-        self._connection.close()
         lock, self._lock = self._lock, -1
+        self._end_inspections()
+        self._connection.close()
         if lock >= 0:
             os.close(lock)
+
+    def _end_inspections(self) -> None:
+        # Again and again: an interrupt between two statements of an inspection has no effect.
+        while self._last_inspection is not None and not self._last_inspection.done():
+            if self._inspector is not None:
+                self._inspector.interrupt()
+            wait([self._last_inspection], timeout=0.01)
+        self._inspections.shutdown(wait=True)
+        if self._inspector is not None:
+            self._inspector.close()
+
+
+def _read(connection: sqlite3.Connection, work: Work[T], arguments: tuple[Any, ...]) -> T:
+    connection.execute("BEGIN")
+    try:
+        return work(connection, *arguments)
+    finally:
+        # SQLite itself ends the transaction on some errors, such as a failing disk.
+        if connection.in_transaction:
+            connection.execute("COMMIT")
+
+
+def _open_inspector(path: Path) -> sqlite3.Connection:
+    """Open a connection that only reads. A file that is gone is not created again (``mode=rw``)."""
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, check_same_thread=False
+    )
+    connection.executescript("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY; PRAGMA busy_timeout = 30000")
+    return connection
 
 
 class _Patience:
@@ -413,6 +347,8 @@ def _map_errors(path: Path) -> Iterator[None]:
         raise RefusedData(f"{path}: {error}") from error
     except sqlite3.Error as error:
         raise StoreError(f"{path}: {error}{_advice(str(error))}") from error
+    except msgspec.DecodeError as error:
+        raise StoreError(f"{path}: malformed record: {error}{_advice('malformed')}") from error
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror or error}") from error
 

@@ -17,9 +17,11 @@ from uttu.clock import Clock, SystemClock
 from uttu.errors import StoreError
 from uttu.frontier.base import Rules
 from uttu.frontier.sqlite.database import Database
+from uttu.frontier.sqlite.dead_letters import bury
 from uttu.frontier.sqlite.liveness import Liveness
 from uttu.frontier.sqlite.settlement import Admission, settle
 from uttu.model import Counts, Lease, Outcome, Request, Retry
+from uttu.model.lease import DeadKind
 
 _Lane = tuple[int, str, float, int]  # id, name, due time, number of requests it may give now
 _Taken = tuple[int, int, int, int, bytes]  # lease id, fingerprint, lane, attempt, record
@@ -189,12 +191,9 @@ class SqliteFrontier:
             f" SELECT lane, rank, seq, fp, attempt, losses + 1, record FROM {these} AND losses + 1 < ?2",
             (ids, most),
         ).rowcount
-        dead = db.execute(
-            "INSERT INTO dead (fp, lane, rank, seq, attempt, record, at, kind, reason, detail, status)"
-            " SELECT fp, lane, rank, seq, attempt, record, ?3, 'lost', 'its worker was lost ' || (losses + 1) ||"
-            f" ' times while it had this page', '', 0 FROM {these} AND losses + 1 >= ?2",
-            (ids, most, now),
-        ).rowcount
+        given_up = db.execute(f"SELECT id, losses + 1 FROM {these} AND losses + 1 >= ?2", (ids, most)).fetchall()
+        why = "its worker was lost {} times while it had this page"
+        bury(db, [(number, DeadKind.LOST, why.format(losses), "", 0) for number, losses in given_up], now)
         # The lost worker may have contacted the host at any time up to now.
         db.execute(
             "UPDATE lanes SET active = active - n, pending = pending + returned, due = max(due, ?3 + delay)"
@@ -203,9 +202,7 @@ class SqliteFrontier:
             (ids, most, now),
         )
         db.execute(f"DELETE FROM {these}", (ids,))
-        db.execute(
-            "UPDATE tally SET leased = leased - ?1, pending = pending + ?2, dead = dead + ?3", (len(lost), back, dead)
-        )
+        db.execute("UPDATE tally SET leased = leased - ?1, pending = pending + ?2", (len(lost), back))
 
     @staticmethod
     def _wake_delayed(db: sqlite3.Connection, now: float) -> None:

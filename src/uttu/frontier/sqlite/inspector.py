@@ -1,60 +1,71 @@
 """The Inspector on SQLite: inspection and manual changes of a crawl.
 
-Leases, retries, dead letters and history are searched by fingerprint, the queue by a full scan: the crawl itself needs
-no index for this, so none is kept.
+Everything that only reads runs in a helper thread; see ``database``. Leases, retries and dead letters are searched by
+fingerprint, queue and history by a full scan: the crawl itself needs no index for this, so none is kept. If the lane of
+a request is known, only its part of the queue is scanned.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from typing import Any, Final
 
 from uttu.clock import Clock, SystemClock
+from uttu.errors import StoreError
+from uttu.frontier.sqlite import dead_letters
 from uttu.frontier.sqlite.database import Database
+from uttu.frontier.sqlite.dead_letters import contains
 from uttu.model import Pace, Request
-from uttu.model.lease import DeadLetter, LaneState, RequestState, Trace, decode_note
+from uttu.model.inspection import DeadGroup, DeadPage, DeadQuery, LaneFilter, LanePage, LaneQuery
+from uttu.model.lease import LaneState, RequestState, Trace, decode_note
 
 
 class SqliteInspector:
     """See :class:`uttu.frontier.base.Inspector`."""
 
     def __init__(self, database: Database, clock: Clock | None = None) -> None:
-        self._database = database
+        self.database = database
         self._clock = clock or SystemClock()
 
-    async def trace(self, fingerprint: int) -> Trace:
-        return await self._database.read(_trace, fingerprint, self._clock.time())
+    async def trace(self, fingerprint: int, lane: str = "") -> Trace:
+        return await self.database.inspect(_trace, fingerprint, lane, self._clock.time())
 
-    async def lanes(self, limit: int) -> list[LaneState]:
-        return await self._database.read(_lanes, limit, self._clock.time())
+    async def lanes(self, query: LaneQuery) -> LanePage:
+        return await self.database.inspect(_page_of_lanes, query, self._clock.time())
 
-    async def dead(self, limit: int, kind: str = "") -> list[DeadLetter]:
-        return await self._database.read(_dead, limit, kind)
+    async def dead(self, query: DeadQuery) -> DeadPage:
+        return await self.database.inspect(dead_letters.read_page, query)
 
-    async def dead_kinds(self) -> dict[str, int]:
-        return await self._database.read(_dead_kinds)
+    async def dead_groups(self) -> list[DeadGroup]:
+        return await self.database.inspect(dead_letters.read_groups)
 
     async def repace(self, old: Pace, new: Pace) -> int:
-        return await self._database.write(_repace, old, new)
+        return await self.database.write(_repace, old, new)
 
     async def pin(self, lane: str, delay: float | None) -> None:
-        await self._database.write(_pin, lane, delay, self._clock.time())
+        await self.database.write(_pin, lane, delay, self._clock.time())
 
-    async def revive(self, kind: str = "", url: str = "") -> int:
-        return await self._database.write(_revive, kind, url)
+    async def revive(self, kind: str = "", url: str = "", message: str = "") -> int:
+        return await self.database.write(dead_letters.revive, kind, url, message, aside=True)
 
 
-def _trace(db: sqlite3.Connection, fp: int, now: float) -> Trace:
+def _trace(db: sqlite3.Connection, fp: int, lane: str, now: float) -> Trace:
     if (
         db.execute("SELECT 1 FROM seen WHERE fp = ?1 UNION SELECT 1 FROM recent WHERE fp = ?1", (fp,)).fetchone()
         is None
     ):
         return Trace(state=RequestState.UNKNOWN)
-    for look in (_leased, _delayed, _buried, _done):
+    for look in (_leased, _delayed, _buried):
         found = look(db, fp)
         if found is not None:
             return found
-    # The queue is ordered by lane, not by fingerprint: this is a full scan.
-    return _pending(db, fp, now) or Trace(state=RequestState.DONE)
+    # The queue is ordered by lane, not by fingerprint: without a lane this is a full scan, and so is the history.
+    return (
+        (_pending(db, fp, now, lane) if lane else None)
+        or _done(db, fp)
+        or _pending(db, fp, now)
+        or Trace(state=RequestState.DONE)
+    )
 
 
 def _leased(db: sqlite3.Connection, fp: int) -> Trace | None:
@@ -135,11 +146,13 @@ def _done(db: sqlite3.Connection, fp: int) -> Trace | None:
     )
 
 
-def _pending(db: sqlite3.Connection, fp: int, now: float) -> Trace | None:
+def _pending(db: sqlite3.Connection, fp: int, now: float, lane_name: str = "") -> Trace | None:
+    """Look for a request in the queue, or in the queue of one lane."""
+    place = "lane = (SELECT id FROM lanes WHERE name = ?3)" if lane_name else "?3 = ''"
     row = db.execute(
         "SELECT record, attempt, lane, rank, seq, name, due, iif(held > ?2, reason, '') FROM queue"
-        " JOIN lanes ON lanes.id = lane WHERE fp = ?1",
-        (fp, now),
+        f" JOIN lanes ON lanes.id = lane WHERE fp = ?1 AND {place}",
+        (fp, now, lane_name),
     ).fetchone()
     if row is None:
         return None
@@ -158,13 +171,23 @@ def _pending(db: sqlite3.Connection, fp: int, now: float) -> Trace | None:
     )
 
 
-def _lanes(db: sqlite3.Connection, limit: int, now: float) -> list[LaneState]:
+def _page_of_lanes(db: sqlite3.Connection, query: LaneQuery, now: float) -> LanePage:
+    """Read all lanes: an index on the number of pending requests would cost every lease and every page."""
+    chosen = _FILTERS[query.only]
+    bindings: dict[str, Any] = {"now": now, "limit": query.limit + 1}
+    if query.match:
+        chosen, bindings["match"] = f"({chosen}) AND name LIKE :match ESCAPE '\\'", contains(query.match)
+    (total,) = db.execute(f"SELECT count(*) FROM lanes WHERE {chosen}", bindings).fetchone()
+    if query.after:
+        bindings["pending"], bindings["name"] = _parse_cursor(query.after)
+        chosen = f"({chosen}) AND (-pending, name) > (-:pending, :name)"
     rows = db.execute(
-        "SELECT name, pending, active, total, delay, cap, due, held, reason, pinned FROM lanes"
-        " WHERE pending > 0 OR active > 0 ORDER BY pending DESC, active DESC LIMIT ?",
-        (limit,),
-    )
-    return [
+        "SELECT name, pending, active, total, delay, cap, due, held, reason, pinned FROM lanes WHERE id IN"
+        # Sort ids only: the rows are long.
+        f" (SELECT id FROM lanes WHERE {chosen} ORDER BY pending DESC, name LIMIT :limit) ORDER BY pending DESC, name",
+        bindings,
+    ).fetchall()
+    lanes = [
         LaneState(
             name=name,
             pending=pending,
@@ -175,32 +198,30 @@ def _lanes(db: sqlite3.Connection, limit: int, now: float) -> list[LaneState]:
             reason=reason if held > now else "",
             pinned=bool(pinned),
         )
-        for name, pending, active, total, delay, cap, due, held, reason, pinned in rows
+        for name, pending, active, total, delay, cap, due, held, reason, pinned in rows[: query.limit]
     ]
+    return LanePage(lanes, f"{lanes[-1].pending} {lanes[-1].name}" if len(rows) > query.limit else "", total)
 
 
-def _dead(db: sqlite3.Connection, limit: int, kind: str) -> list[DeadLetter]:
-    rows = db.execute(
-        "SELECT record, kind, reason, detail, status, attempt, at FROM dead WHERE ?1 IN ('', kind)"
-        " ORDER BY at DESC LIMIT ?2",
-        (kind, limit),
-    )
-    return [
-        DeadLetter(
-            request=Request.from_record(record),
-            kind=kind,
-            reason=reason,
-            detail=detail,
-            status=status,
-            attempt=attempt,
-            at=at,
-        )
-        for record, kind, reason, detail, status, attempt, at in rows
-    ]
+_FILTERS: Final = {
+    LaneFilter.ALL: "pending > 0 OR active > 0",
+    LaneFilter.HELD: "held > :now",
+    LaneFilter.WAITING: "pending > 0 AND due > :now",
+    LaneFilter.READY: "pending > 0 AND due <= :now",
+    LaneFilter.ACTIVE: "active > 0",
+    LaneFilter.PINNED: "pinned",
+    LaneFilter.IDLE: "pending = 0 AND active = 0",
+}
 
 
-def _dead_kinds(db: sqlite3.Connection) -> dict[str, int]:
-    return dict(db.execute("SELECT kind, count(*) FROM dead GROUP BY kind ORDER BY 2 DESC").fetchall())
+def _parse_cursor(after: str) -> tuple[int, str]:
+    pending, _, name = after.partition(" ")
+    try:
+        if name:
+            return int(pending), name
+    except ValueError:
+        pass
+    raise StoreError(f"There is no page of lanes after {after!r}; begin with the first page")
 
 
 def _repace(db: sqlite3.Connection, old: Pace, new: Pace) -> int:
@@ -232,20 +253,3 @@ def _unpin(db: sqlite3.Connection, lane: str, now: float) -> None:
         " WHERE name = ?1 AND pinned",
         (lane, now),
     )
-
-
-def _revive(db: sqlite3.Connection, kind: str, url: str) -> int:
-    chosen = "FROM dead WHERE ?1 IN ('', kind) AND ?2 IN ('', record ->> 'u')"
-    revived = db.execute(
-        "INSERT INTO queue (lane, rank, seq, fp, attempt, losses, record)"
-        f" SELECT lane, rank, seq, fp, 0, 0, record {chosen}",
-        (kind, url),
-    ).rowcount
-    db.execute(
-        f"UPDATE lanes SET pending = pending + n FROM (SELECT lane, count(*) n {chosen} GROUP BY lane) back"
-        " WHERE lanes.id = back.lane",
-        (kind, url),
-    )
-    db.execute(f"DELETE {chosen}", (kind, url))
-    db.execute("UPDATE tally SET dead = dead - ?1, pending = pending + ?1", (revived,))
-    return revived

@@ -125,6 +125,9 @@ class SqliteOutbox:
     async def items(self, after: int, limit: int) -> list[StoredItem]:
         return await self._database.read(_items, after, limit)
 
+    async def latest(self, limit: int, before: int = 0) -> list[StoredItem]:
+        return await self._database.inspect(_latest, limit, before)
+
     async def cursor(self, sink: str) -> Cursor:
         return await self._database.read(_cursor, sink)
 
@@ -214,10 +217,16 @@ def _release(db: sqlite3.Connection, role: str, owner: str) -> None:
 def _items(db: sqlite3.Connection, after: int, limit: int) -> list[StoredItem]:
     check_not_trimmed(db, after)
     query = "SELECT position, fp, n, json FROM outbox WHERE position > ? ORDER BY position LIMIT ?"
-    return [
-        StoredItem(position, f"{fp & 0xFFFFFFFFFFFFFFFF:016x}-{n if n >= 0 else f'e{-n}'}", json.encode())
-        for position, fp, n, json in db.execute(query, (after, limit))
-    ]
+    return [_stored_item(*row) for row in db.execute(query, (after, limit))]
+
+
+def _latest(db: sqlite3.Connection, limit: int, before: int) -> list[StoredItem]:
+    query = "SELECT position, fp, n, json FROM outbox WHERE position < ? ORDER BY position DESC LIMIT ?"
+    return [_stored_item(*row) for row in db.execute(query, (before or 2**63 - 1, limit))]
+
+
+def _stored_item(position: int, fp: int, n: int, json: str) -> StoredItem:
+    return StoredItem(position, f"{fp & 0xFFFFFFFFFFFFFFFF:016x}-{n if n >= 0 else f'e{-n}'}", json.encode())
 
 
 def _cursor(db: sqlite3.Connection, sink: str) -> Cursor:

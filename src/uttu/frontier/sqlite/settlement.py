@@ -15,6 +15,7 @@ import msgspec
 
 from uttu.clock import Clock
 from uttu.frontier.base import TRIM_STEP, Rules
+from uttu.frontier.sqlite.dead_letters import bury
 from uttu.model import Dead, Done, Outcome, Request, Retry
 from uttu.model.lease import encode_redirect
 
@@ -156,7 +157,11 @@ def settle(db: sqlite3.Connection, outcomes: Sequence[Outcome], admission: Admis
     admission.admit(db, (child for outcome in ended for child in outcome.children), now)
     _store_items(db, ended)
     _finish(db, [outcome for outcome in kept if isinstance(outcome, Done)], now)
-    _bury(db, [outcome for outcome in kept if isinstance(outcome, Dead)], now)
+    bury(
+        db,
+        [(each.lease.id, each.kind, each.reason, each.detail, each.status) for each in kept if isinstance(each, Dead)],
+        now,
+    )
     returned = _give_back(db, [outcome for outcome in kept if isinstance(outcome, Retry)], now)
     db.execute("DELETE FROM leases WHERE id IN (SELECT value FROM json_each(?))", (str(list(lane_of)),))
     db.execute("UPDATE tally SET leased = leased - ?", (len(kept),))
@@ -228,17 +233,6 @@ def _finish(db: sqlite3.Connection, done: Sequence[Done], now: float) -> None:
     ]
     db.executemany("INSERT INTO history (fp, at, status, size, links, items, note) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
     db.execute("UPDATE tally SET done = done + ?, bytes = bytes + ?", (len(done), sum(each.size for each in done)))
-
-
-def _bury(db: sqlite3.Connection, dead: Sequence[Dead], now: float) -> None:
-    if not dead:
-        return
-    db.executemany(
-        "INSERT INTO dead (fp, lane, rank, seq, attempt, record, at, kind, reason, detail, status)"
-        " SELECT fp, lane, rank, seq, attempt, record, ?, ?, ?, ?, ? FROM leases WHERE id = ?",
-        [(now, each.kind, each.reason, each.detail, each.status, each.lease.id) for each in dead],
-    )
-    db.execute("UPDATE tally SET dead = dead + ?", (len(dead),))
 
 
 def _give_back(db: sqlite3.Connection, retries: Sequence[Retry], now: float) -> set[int]:

@@ -19,6 +19,7 @@ from uttu.clock import Clock, SystemClock
 from uttu.errors import StoreError
 from uttu.frontier.sqlite import outbox
 from uttu.frontier.sqlite.database import Database
+from uttu.frontier.sqlite.dead_letters import join_groups, recount_groups
 from uttu.frontier.sqlite.outbox import read_facts, write_facts
 from uttu.frontier.transfer import (
     DeadBatch,
@@ -45,14 +46,7 @@ def load_batch(db: sqlite3.Connection, batch: TransferBatch, now: float) -> None
         case RequestBatch():
             _fill_requests(db, batch.requests, now)
         case DeadBatch():
-            lanes = _lane_ids(db, {each.lane for each in batch.dead})
-            db.executemany(
-                "INSERT OR REPLACE INTO dead VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [
-                    (fp, lanes[lane], rank, seq, attempt, record, now - ago, *why)
-                    for fp, lane, rank, seq, attempt, record, ago, *why in map(astuple, batch.dead)
-                ],
-            )
+            _fill_dead(db, batch.dead, now)
         case SeenBatch():
             fingerprints = str(sorted(batch.fingerprints))
             query = "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT fp FROM recent)"
@@ -128,6 +122,19 @@ def _fill_requests(db: sqlite3.Connection, requests: Sequence[MovedRequest], now
     )
 
 
+def _fill_dead(db: sqlite3.Connection, dead: Sequence[MovedDead], now: float) -> None:
+    lanes = _lane_ids(db, {each.lane for each in dead})
+    groups = join_groups(db, [(each.kind, each.reason) for each in dead], weight=0)
+    db.executemany(
+        "INSERT OR REPLACE INTO dead (fp, lane, rank, seq, attempt, record, at, kind, reason, detail, status, grp)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (fp, lanes[lane], rank, seq, attempt, record, now - ago, *why, group)
+            for (fp, lane, rank, seq, attempt, record, ago, *why), group in zip(map(astuple, dead), groups, strict=True)
+        ],
+    )
+
+
 def _drop(db: sqlite3.Connection, table: str, fingerprints: list[int]) -> None:
     if fingerprints:
         db.execute(f"DELETE FROM {table} WHERE fp IN (SELECT value FROM json_each(?))", (str(fingerprints),))
@@ -165,6 +172,7 @@ def _fill_rest(db: sqlite3.Connection, rest: FinalBatch, now: float) -> None:
         " dead = (SELECT count(*) FROM dead), done = ?, bytes = ?, items = ?, seq = max(seq, ?), trimmed = ?, cut = ?",
         (rest.done, rest.bytes, rest.items, rest.last_seq, *rest.trimmed),
     )
+    recount_groups(db)
     # All moved items are cut together, once enough items have come after them.
     query = "SELECT ?, position FROM outbox ORDER BY position DESC LIMIT 1"
     db.execute(f"INSERT OR REPLACE INTO marks {query}", (rest.items,))

@@ -10,7 +10,7 @@ import contextlib
 import difflib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -340,6 +340,49 @@ class ScheduleStatus(StrEnum):
     SENT = "sent"
     """Its last run was sent, and no worker has taken it yet."""
     WAITING = "waiting"
+
+
+class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as people see it. ``text`` says when it runs, ``source`` where it is defined."""
+
+    name: str
+    state: ScheduleStatus
+    text: str
+    task: str
+    source: str
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    next: datetime | None = None
+    last: datetime | None = None
+    last_task: str | None = None
+    sent: int = 0
+    skipped: int = 0
+    missed: int = 0
+    note: str = ""
+
+
+def list_schedules(catalog: ScheduleCatalog) -> list[ScheduleRow]:
+    """Return all schedules, by name."""
+    return msgspec.convert(list_rows(catalog), list[ScheduleRow])
+
+
+class UpcomingRun(msgspec.Struct, frozen=True):
+    """A time at which a schedule will run."""
+
+    name: str
+    at: datetime
+
+
+def list_upcoming(catalog: ScheduleCatalog, hours: float, limit: int = 200) -> list[UpcomingRun]:
+    """Return the runs of the next hours, the earliest first; of each schedule at most ``limit``."""
+    now = utc_now()
+    until = now + timedelta(hours=hours)
+    runs = []
+    for stored in catalog.all.values():
+        if not stored.state.paused:
+            times = times_between(stored.entry.when, max(stored.state.next, now), until)
+            runs += [UpcomingRun(stored.entry.name, moment) for moment in islice(times, limit)]
+    return sorted(runs, key=lambda run: run.at)
 
 
 def list_rows(catalog: ScheduleCatalog) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from uttu.bus.base import REASON_HEADER, Capability, Delivery, HeaderFilter, Mes
 from uttu.clients import ConnectionState
 from uttu.errors import BusError, BusRefused, Unsupported
 from uttu.testing.contracts.broker import Broker, Inbox, eventually, message, needs, subscribe_to
+from uttu.testing.contracts.bus_admin import BusAdminContract
 
 
 class BusDeliveryContract:
@@ -430,6 +431,11 @@ class BusCapabilityContract:
 
 
 class BusContract(
-    BusDeliveryContract, BusAcknowledgementContract, BusGroupsContract, BusRefusalContract, BusCapabilityContract
+    BusDeliveryContract,
+    BusAcknowledgementContract,
+    BusGroupsContract,
+    BusAdminContract,
+    BusRefusalContract,
+    BusCapabilityContract,
 ):
     """All tests of the contract."""

@@ -7,10 +7,12 @@ class. They use a backend through the protocols only, and advance its clock inst
 
 from __future__ import annotations
 
+from uttu.testing.contracts.history import EventContract, HistoryContract
 from uttu.testing.contracts.inspector import InspectorContract, PinContract
 from uttu.testing.contracts.lanes import HoldContract, OrderContract, PaceContract
 from uttu.testing.contracts.leases import LeaseContract
 from uttu.testing.contracts.ledger import ClaimContract, LedgerContract
+from uttu.testing.contracts.listing import DeadGroupContract, DeadPageContract, LanePageContract
 from uttu.testing.contracts.outbox import MemoContract, OutboxContract, ReopenContract
 from uttu.testing.contracts.settlement import AdmissionContract, SettleContract
 from uttu.testing.contracts.store import StoreUnderTest
@@ -33,6 +35,11 @@ class FrontierContract(
     ClaimContract,
     InspectorContract,
     PinContract,
+    LanePageContract,
+    DeadPageContract,
+    DeadGroupContract,
+    HistoryContract,
+    EventContract,
     ReopenContract,
 ):
     """All contracts of a frontier and its store."""

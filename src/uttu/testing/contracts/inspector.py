@@ -6,8 +6,21 @@ import pytest
 
 from uttu.frontier.base import Rules
 from uttu.model import Counts, Dead, Done, Pace, Redirect, Retry
+from uttu.model.inspection import DeadPage, DeadQuery
 from uttu.model.lease import RequestState, Trace
-from uttu.testing.contracts.store import EASY, HOST, TICK, StoreUnderTest, lanes, numbers, page, pages
+from uttu.testing.contracts.store import (
+    EASY,
+    HOST,
+    TICK,
+    StoreUnderTest,
+    count_dead_kinds,
+    lanes,
+    list_dead,
+    list_lanes,
+    numbers,
+    page,
+    pages,
+)
 
 SHORT = Rules(pace=Pace(0.0, 0), ahead=0.0, lease_seconds=10)
 
@@ -21,7 +34,9 @@ class InspectorContract:
         trace = await inspector.trace(page(2).fingerprint)
         assert (trace.state, trace.request, trace.lane, trace.attempt) == (RequestState.PENDING, page(2), HOST, 0)
         assert (trace.ahead, trace.reason) == (2, "")
+        assert await inspector.trace(page(2).fingerprint, HOST) == trace
         assert await inspector.trace(page(9).fingerprint) == Trace(state=RequestState.UNKNOWN)
+        assert await inspector.trace(page(9).fingerprint, "b.example") == Trace(state=RequestState.UNKNOWN)
         await frontier.hold(HOST, 20, "Retry-After")
         trace = await inspector.trace(page(1).fingerprint)
         assert (trace.ahead, trace.reason) == (1, "Retry-After")
@@ -71,6 +86,8 @@ class InspectorContract:
         assert (trace.reason, trace.redirect) == ("from the cache", None)
         assert trace.at == pytest.approx(store.clock.time(), abs=1e-3)
         assert (await inspector.trace(other.fingerprint)).state is RequestState.DONE
+        assert await inspector.trace(one.fingerprint, HOST) == trace
+        assert (await inspector.trace(page(7).fingerprint, HOST)).state is RequestState.PENDING
 
     @pytest.mark.parametrize("refused", ["", 'outside "a.example"'])
     async def test_the_trace_of_a_page_that_redirected(self, store: StoreUnderTest, refused: str) -> None:
@@ -104,7 +121,7 @@ class InspectorContract:
         now = store.clock.monotonic()
         await frontier.settle([Done(lease=leases["c.example"], touched=now, pace=Pace(8.0, 1))])
         await frontier.hold("b.example", 20, "Retry-After")
-        first, second, third = await inspector.lanes(9)
+        first, second, third = await list_lanes(inspector)
         assert [lane.name for lane in (first, second, third)] == ["b.example", "c.example", "a.example"]
         assert (first.pending, first.active, first.total, first.pace) == (4, 1, 5, Pace(2.0, 1))
         assert first.reason == "Retry-After"
@@ -112,27 +129,27 @@ class InspectorContract:
         assert second.reason == ""
         assert (third.pending, third.active, third.pinned) == (1, 1, False)
         assert [first.wait, second.wait, third.wait] == [pytest.approx(wait, abs=1e-3) for wait in (20, 8, 0)]
-        assert [lane.name for lane in await inspector.lanes(1)] == ["b.example"]
+        assert [lane.name for lane in await list_lanes(inspector, 1)] == ["b.example"]
         store.clock.advance(20)
-        assert (await inspector.lanes(1))[0].reason == ""
+        assert (await list_lanes(inspector, 1))[0].reason == ""
 
     async def test_dead_letters_come_latest_first(self, store: StoreUnderTest) -> None:
         frontier, inspector = await store.frontier(EASY), await store.inspector()
         await frontier.put(pages(4))
-        assert (await inspector.dead(9), await inspector.dead_kinds()) == ([], {})
+        assert (await inspector.dead(DeadQuery()), await count_dead_kinds(inspector)) == (DeadPage([]), {})
         for lease, kind in zip(await frontier.lease(4, "w"), ("http", "dns", "http", "timeout"), strict=True):
             store.clock.advance(TICK)
             await frontier.settle([Dead(lease=lease, kind=kind, reason=f"for {kind}", detail="how", status=404)])
-        letters = await inspector.dead(9)
+        letters = await list_dead(inspector)
         assert [letter.request for letter in letters] == list(reversed(pages(4)))
         assert [letter.kind for letter in letters] == ["timeout", "http", "dns", "http"]
         last = letters[0]
         assert (last.reason, last.detail, last.status, last.attempt) == ("for timeout", "how", 404, 1)
         assert last.at == pytest.approx(store.clock.time(), abs=1e-3)
-        assert await inspector.dead(2) == letters[:2]
-        assert await inspector.dead(9, "http") == [letters[1], letters[3]]
-        assert await inspector.dead(1, "http") == [letters[1]]
-        assert await inspector.dead_kinds() == {"http": 2, "dns": 1, "timeout": 1}
+        assert await list_dead(inspector, 2) == letters[:2]
+        assert (await inspector.dead(DeadQuery(kind="http"))).letters == [letters[1], letters[3]]
+        assert (await inspector.dead(DeadQuery(kind="http", limit=1))).letters == [letters[1]]
+        assert await count_dead_kinds(inspector) == {"http": 2, "dns": 1, "timeout": 1}
 
     async def test_the_dead_come_back_as_if_never_tried(self, store: StoreUnderTest) -> None:
         frontier, inspector = await store.frontier(EASY), await store.inspector()
@@ -146,7 +163,7 @@ class InspectorContract:
         assert await inspector.revive(url=page(4).url) == 1
         assert await inspector.revive(kind="http") == 2
         assert await frontier.counts() == Counts(pending=3, dead=2)
-        assert await inspector.dead_kinds() == {"dns": 1, "timeout": 1}
+        assert await count_dead_kinds(inspector) == {"dns": 1, "timeout": 1}
         assert (await inspector.trace(page(0).fingerprint)).state is RequestState.PENDING
         again = await frontier.lease(9, "w")
         assert sorted(numbers(again)) == [0, 2, 4]
@@ -167,7 +184,7 @@ class InspectorContract:
                 assert len(await frontier.lease(1, "w")) == 1
                 store.clock.advance(10)
             assert await frontier.lease(1, "w") == []
-            assert await inspector.dead_kinds() == {"lost": 1}
+            assert await count_dead_kinds(inspector) == {"lost": 1}
             assert await inspector.revive(kind="lost") == 1
 
     async def test_lanes_of_one_pace_get_another(self, store: StoreUnderTest) -> None:
@@ -178,7 +195,7 @@ class InspectorContract:
         await frontier.settle([Done(lease=leases["b.example"], touched=now, pace=Pace(8.0, 1))])
         assert await inspector.repace(Pace(2.0, 1), Pace(4.0, 1)) == 1
         assert await inspector.repace(Pace(2.0, 1), Pace(4.0, 1)) == 0
-        assert [lane.pace for lane in await inspector.lanes(9)] == [Pace(4.0, 1), Pace(8.0, 1)]
+        assert [lane.pace for lane in await list_lanes(inspector)] == [Pace(4.0, 1), Pace(8.0, 1)]
         await frontier.settle([Done(lease=leases["a.example"], touched=now)])
         store.clock.advance(4 - TICK)
         assert await frontier.lease(9, "w") == []
@@ -197,7 +214,7 @@ class PinContract:
         for _ in range(2):
             assert await frontier.lease(9, "w") == []
             await frontier.settle([Done(lease=lease, touched=clock.monotonic(), pace=Pace(0.0, 3))])
-            (state,) = await inspector.lanes(9)
+            (state,) = await list_lanes(inspector)
             assert (state.pace, state.pinned) == (Pace(4.0, 1), True)
             clock.advance(4 - TICK)
             assert await frontier.lease(9, "w") == []
@@ -210,7 +227,10 @@ class PinContract:
         await inspector.pin("c.example", None)
         await frontier.put([*pages(3, "b.example"), *pages(2, "c.example")])
         assert sorted(lanes(await frontier.lease(9, "w"))) == ["b.example", "c.example", "c.example"]
-        assert {lane.name: lane.pinned for lane in await inspector.lanes(9)} == {"b.example": True, "c.example": False}
+        assert {lane.name: lane.pinned for lane in await list_lanes(inspector)} == {
+            "b.example": True,
+            "c.example": False,
+        }
 
     async def test_a_pinned_lane_may_be_pinned_otherwise(self, store: StoreUnderTest) -> None:
         frontier, inspector, clock = await store.frontier(EASY), await store.inspector(), store.clock
@@ -248,7 +268,7 @@ class PinContract:
         store.clock.advance(4)
         assert len(await frontier.lease(9, "w")) == 1
         await inspector.pin(HOST, None)
-        (state,) = await inspector.lanes(9)
+        (state,) = await list_lanes(inspector)
         assert (state.pace, state.pinned) == (Pace(0.0, 3), False)
         assert len(await frontier.lease(9, "w")) == 2
 
@@ -257,9 +277,9 @@ class PinContract:
         await frontier.put(pages(3))
         (lease,) = await frontier.lease(1, "w")
         await frontier.settle([Done(lease=lease, touched=clock.monotonic(), pace=Pace(4.0, 1))])
-        before = await inspector.lanes(9)
+        before = await list_lanes(inspector)
         await inspector.pin(HOST, None)
-        assert await inspector.lanes(9) == before
+        assert await list_lanes(inspector) == before
 
     async def test_a_pace_that_comes_while_it_is_pinned_is_its_own_later(self, store: StoreUnderTest) -> None:
         frontier, inspector, clock = await store.frontier(EASY), await store.inspector(), store.clock
@@ -268,7 +288,7 @@ class PinContract:
         await inspector.pin(HOST, 4.0)
         await frontier.settle([Done(lease=lease, touched=clock.monotonic(), pace=Pace(7.0, 1))])
         await inspector.pin(HOST, None)
-        (state,) = await inspector.lanes(9)
+        (state,) = await list_lanes(inspector)
         assert (state.pace, state.pinned) == (Pace(7.0, 1), False)
 
     @pytest.mark.parametrize("own", [60.0, 2.0])
@@ -306,10 +326,10 @@ class PinContract:
         await inspector.pin("b.example", None)
         frontier = await store.frontier(Rules(pace=Pace(2.0, 3), ahead=0.0))
         await frontier.put([*pages(3, "a.example"), *pages(2, "b.example")])
-        paces = {lane.name: (lane.pace, lane.pinned) for lane in await inspector.lanes(9)}
+        paces = {lane.name: (lane.pace, lane.pinned) for lane in await list_lanes(inspector)}
         assert paces == {"a.example": (Pace(4.0, 1), True), "b.example": (Pace(2.0, 3), False)}
         await inspector.pin("a.example", None)
-        assert {lane.pace for lane in await inspector.lanes(9)} == {Pace(2.0, 3)}
+        assert {lane.pace for lane in await list_lanes(inspector)} == {Pace(2.0, 3)}
 
     async def test_a_hold_outlasts_a_pin(self, store: StoreUnderTest) -> None:
         frontier, inspector = await store.frontier(EASY), await store.inspector()
@@ -329,12 +349,12 @@ class PinContract:
         await inspector.pin("a.example", 2.0)
         await frontier.put([*pages(3, "a.example"), *pages(2, "b.example")])
         assert await inspector.repace(Pace(2.0, 1), Pace(0.0, 0)) == 1
-        assert {lane.name: lane.pace for lane in await inspector.lanes(9)} == {
+        assert {lane.name: lane.pace for lane in await list_lanes(inspector)} == {
             "a.example": Pace(2.0, 1),
             "b.example": Pace(0.0, 0),
         }
         await inspector.pin("a.example", None)
-        assert {lane.pace for lane in await inspector.lanes(9)} == {Pace(0.0, 0)}
+        assert {lane.pace for lane in await list_lanes(inspector)} == {Pace(0.0, 0)}
 
     async def test_a_hold_is_stronger_than_a_pin(self, store: StoreUnderTest) -> None:
         frontier, inspector = await store.frontier(EASY), await store.inspector()

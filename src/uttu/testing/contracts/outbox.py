@@ -6,7 +6,7 @@ from uttu.frontier.base import Cursor, Rules
 from uttu.model import Counts, Dead, Done, Pace, Retry
 from uttu.model.crawl import CrawlState, Reason
 from uttu.model.facts import CrawlFacts
-from uttu.testing.contracts.store import EASY, HOST, TICK, StoreUnderTest, lanes, numbers, page, pages
+from uttu.testing.contracts.store import EASY, HOST, TICK, StoreUnderTest, lanes, list_lanes, numbers, page, pages
 
 
 class OutboxContract:
@@ -53,6 +53,19 @@ class OutboxContract:
         assert await outbox.items(everything[3].position, 4) == everything[4:8]
         assert await outbox.items(everything[9].position, 4) == []
         assert await outbox.items(0, 100) == everything
+
+    async def test_the_latest_items_come_first(self, store: StoreUnderTest) -> None:
+        frontier, outbox = await store.frontier(EASY), await store.outbox()
+        assert await outbox.latest(9) == []
+        await frontier.put(pages(5))
+        await frontier.settle([Done(lease=each, items=(b"1", b"2")) for each in await frontier.lease(5, "w")])
+        latest = (await outbox.items(0, 100))[::-1]
+        assert await outbox.latest(100) == latest
+        assert await outbox.latest(4) == latest[:4]
+        assert await outbox.latest(4, latest[3].position) == latest[4:8]
+        assert await outbox.latest(4, before=latest[7].position) == latest[8:]
+        assert await outbox.latest(4, latest[9].position) == []
+        assert await outbox.latest(4, latest[0].position + 1000) == latest[:4]
 
     async def test_each_sink_has_its_cursor(self, store: StoreUnderTest) -> None:
         outbox, other, ledger = await store.outbox(), await store.outbox(), await store.ledger()
@@ -178,7 +191,7 @@ class ReopenContract:
         await frontier.put(pages(2))
         assert await ledger.facts() == CrawlFacts(state=CrawlState.PAUSED, reason=Reason("lunch"))
         assert (await ledger.reports()).keys() == {"w1"}
-        assert [(lane.pace, lane.pinned) for lane in await inspector.lanes(9)] == [(Pace(5.0, 1), True)]
+        assert [(lane.pace, lane.pinned) for lane in await list_lanes(inspector)] == [(Pace(5.0, 1), True)]
         assert numbers(await frontier.lease(9, "w1")) == [0]
 
     async def test_closing_twice_does_no_harm(self, store: StoreUnderTest) -> None:

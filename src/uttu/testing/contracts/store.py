@@ -11,6 +11,7 @@ and removed after the test::
         async def memo(self): ...
         async def ledger(self): ...
         async def inspector(self): ...
+        async def history(self): ...
 
     @pytest.fixture
     async def store(): ...
@@ -24,8 +25,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from uttu.frontier.base import Frontier, Inspector, Ledger, Memo, Outbox, Rules
+from uttu.frontier.base import Frontier, History, Inspector, Ledger, Memo, Outbox, Rules
 from uttu.model import Done, Lease, Pace, Request
+from uttu.model.inspection import DeadQuery, LaneQuery, count_kinds
+from uttu.model.lease import DeadLetter, LaneState
 from uttu.testing.clock import FakeClock
 
 # No politeness, for tests of everything else. ``ahead`` is 0, so that due times are exact.
@@ -56,6 +59,9 @@ class StoreUnderTest(Protocol):
     async def inspector(self) -> Inspector:
         """Open the inspector of the crawl."""
 
+    async def history(self) -> History:
+        """Open the history of the crawl."""
+
 
 def page(number: int, host: str = HOST, **fields: Any) -> Request:
     """Return a request with this number in its URL."""
@@ -82,3 +88,17 @@ async def lease_all(frontier: Frontier, worker: str = "w") -> list[int]:
         found += numbers(leases)
         await frontier.settle([Done(lease=lease) for lease in leases])
     return found
+
+
+async def list_lanes(inspector: Inspector, limit: int = 1000) -> list[LaneState]:
+    """Return the first lanes with requests that are pending or in flight."""
+    return (await inspector.lanes(LaneQuery(limit=limit))).lanes
+
+
+async def list_dead(inspector: Inspector, limit: int = 1000) -> list[DeadLetter]:
+    """Return the latest dead letters."""
+    return (await inspector.dead(DeadQuery(limit=limit))).letters
+
+
+async def count_dead_kinds(inspector: Inspector) -> dict[str, int]:
+    return count_kinds(await inspector.dead_groups())

@@ -28,7 +28,17 @@ from uttu.model.crawl import CrawlState
 from uttu.model.facts import CrawlFacts
 from uttu.testing.contracts import trimming
 from uttu.testing.contracts.ledger import FACTS
-from uttu.testing.contracts.store import EASY, StoreUnderTest, lease_all, numbers, page, pages
+from uttu.testing.contracts.store import (
+    EASY,
+    StoreUnderTest,
+    count_dead_kinds,
+    lease_all,
+    list_dead,
+    list_lanes,
+    numbers,
+    page,
+    pages,
+)
 from uttu.testing.contracts.trimming import COUNT
 
 HOSTS = ("a.example", "b.example", "c.example")
@@ -117,16 +127,18 @@ async def snapshot(store: TransferStore, order: Order, leases: list[Lease]) -> d
         page(number, host).fingerprint for host in (*HOSTS, HELD, PINNED) for number in (*range(12), 100, 101, 1000)
     ]
     traces = [await inspector.trace(fingerprint) for fingerprint in wanted]
-    dead = [msgspec.structs.replace(each, at=now - each.at) for each in await inspector.dead(1000)]
+    dead = [msgspec.structs.replace(each, at=now - each.at) for each in await list_dead(inspector)]
     return {
         "counts": await frontier.counts(),
         "items": await outbox.items(0, 1000),
         "cursor": await outbox.cursor(SINK),
         "memo": [await memo.recall(key) for key in ("robots a.example", "robots b.example", "past", "none")],
         "facts": await ledger.facts(),
-        "lanes": sorted(await inspector.lanes(1000), key=lambda lane: lane.name),
+        "lanes": sorted(await list_lanes(inspector), key=lambda lane: lane.name),
         "dead": sorted(dead, key=lambda letter: letter.request.url),
-        "kinds": await inspector.dead_kinds(),
+        "groups": [
+            msgspec.structs.replace(each, last=now - each.last, sample="") for each in await inspector.dead_groups()
+        ],
         "traces": [
             msgspec.structs.replace(
                 each, due=max(0.0, each.due - now) if each.due else 0.0, at=now - each.at if each.at else 0.0
@@ -304,7 +316,7 @@ class TransferContract:
         assert lease.attempt == 2
         other_store.clock.advance(10)
         await frontier.lease(0, "w")
-        assert await (await other_store.inspector()).dead_kinds() == {"lost": 1}
+        assert await count_dead_kinds(await other_store.inspector()) == {"lost": 1}
 
     async def test_a_lane_s_pages_are_counted_on(self, store: TransferStore, other_store: TransferStore) -> None:
         rules = msgspec.structs.replace(EASY, max_per_lane=5)
@@ -337,10 +349,10 @@ class TransferContract:
         await load_all(other_store, await dump_all(store))
         frontier, inspector = await other_store.frontier(EASY), await other_store.inspector()
         await frontier.put(pages(2))
-        (lane,) = await inspector.lanes(9)
+        (lane,) = await list_lanes(inspector)
         assert (lane.pinned, lane.pace) == (True, Pace(5.0, 1))
         await inspector.pin("a.example", None)
-        assert [lane.pace for lane in await inspector.lanes(9)] == [EASY.pace]
+        assert [lane.pace for lane in await list_lanes(inspector)] == [EASY.pace]
 
     async def test_a_pinned_lane_has_its_own_pace_again_when_it_is_unpinned(
         self, store: TransferStore, other_store: TransferStore
@@ -350,7 +362,7 @@ class TransferContract:
         await load_all(other_store, await dump_all(store))
         inspector = await other_store.inspector()
         await inspector.pin("a.example", None)
-        (lane,) = await inspector.lanes(9)
+        (lane,) = await list_lanes(inspector)
         assert (lane.pinned, lane.pace) == (False, Pace(2.0, 3))
 
     async def test_an_empty_crawl(self, store: TransferStore, other_store: TransferStore) -> None:

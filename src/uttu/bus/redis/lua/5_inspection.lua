@@ -1,4 +1,4 @@
--- Inspect and purge groups.
+-- Inspect and purge groups, and republish their dead letters.
 
 -- The value of a name in a list of names and values in turn.
 local function find_value(list, name)
@@ -73,4 +73,28 @@ local function purge(arguments)
     return { count, #waiting == MAX_BATCH and 1 or 0 }
   end
   return { count, 0 }
+end
+
+-- Return dead letters to the end of their group, as messages that were never tried. arguments: group, limit. Returns how
+-- many; nil if the group does not exist.
+local function republish(arguments)
+  local group = arguments[3]
+  if not group_exists(group) then
+    return false
+  end
+  local letters = redis.call('XRANGE', dead_of(group), '-', '+', 'COUNT', math.min(tonumber(arguments[4]), MAX_BATCH))
+  for _, entry in ipairs(letters) do
+    put(group, find_value(entry[2], 'm'), 1)
+    redis.call('XDEL', dead_of(group), entry[1])
+  end
+  return #letters
+end
+
+-- The number of messages and the bytes of each key of a group: ready, delayed, dead. arguments: group.
+local function sizes(arguments)
+  local group, found = arguments[3], {}
+  for _, each in ipairs({ { 'XLEN', ready_of(group) }, { 'ZCARD', delayed_of(group) }, { 'XLEN', dead_of(group) } }) do
+    found[#found + 1] = { redis.call(each[1], each[2]), redis.call('MEMORY', 'USAGE', each[2]) or 0 }
+  end
+  return found
 end

@@ -2,7 +2,8 @@
 
 local OPERATIONS = {
   publish = publish, join = join, tick = tick, listen = listen, acknowledge = acknowledge,
-  retry = retry, dead_letter = dead_letter, leave = leave, groups = groups, peek = peek, purge = purge, ping = function() end,
+  retry = retry, dead_letter = dead_letter, leave = leave, groups = groups, peek = peek, purge = purge,
+  republish = republish, sizes = sizes, ping = function() end,
 }
 
 -- arguments: prefix of the keys, name of the operation, arguments of the operation.

@@ -1,4 +1,4 @@
--- Operations for people, sinks and other programs: holds, pace, dead letters, claims, cursors, trimming, seeds.
+-- Operations for people, sinks and other programs: holds, pace, claims, cursors, trimming, seeds.
 
 local BLOBS = 6 -- index of the first binary argument
 local NEAR_FRONT, KEPT_REFUSED = 1000, 1000
@@ -68,22 +68,6 @@ local function repace(crawl, asked)
     end
   end
   return changed
-end
-
--- Returns dead letters to their lanes with attempts reset.
-local function revive(crawl, seqs)
-  local revived = 0
-  for _, seq in ipairs(seqs) do
-    local kept = call('HGET', crawl.prefix .. 'dead', seq)
-    if kept then
-      local dead = unpacked(kept)
-      put_back(crawl, dead[1], dead[2], 0, 0, dead[4])
-      call('HDEL', crawl.prefix .. 'dead', seq)
-      count(crawl, 'dead', -1)
-      revived = revived + 1
-    end
-  end
-  return revived
 end
 
 local function claim(crawl, asked)

@@ -3,7 +3,9 @@
 local OPERATIONS = {
   put = put, lease = lease, extend = extend, settle = settle, hold = hold, pin = pin, repace = repace,
   revive = revive, claim = claim, release = give_up_claim, advance = advance, trim = trim, report = report, note = note,
-  remember = remember_fact, feed = feed, fill = fill, now = function() end,
+  remember = remember_fact, feed = feed, fill = fill, list_dead = list_dead, describe_groups = describe_groups,
+  count_ungrouped = count_ungrouped, group_dead = group_dead, record = record, add_events = add_events,
+  now = function() end,
 }
 
 -- arguments: key prefix, operation, time or "", rules, what is asked, and from index BLOBS on binary values. Returns

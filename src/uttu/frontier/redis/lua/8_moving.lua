@@ -56,11 +56,15 @@ local function fill_requests(crawl, batch)
   crawl.fresh = {}
 end
 
--- letters: lane, rank, attempt, entry, ago, kind, reason, detail, status of each
+-- letters: lane, rank, attempt, entry, ago, kind, reason, detail, status, and message of its group, of each
 local function fill_dead(crawl, letters)
   for _, moved in ipairs(letters) do
-    moved[5] = crawl.now - moved[5]
-    count(crawl, 'dead', call('HSET', crawl.prefix .. 'dead', seq_of(moved[4]), pack(moved)))
+    local seq, message = format('%.0f', seq_of(moved[4])), moved[10]
+    moved[5], moved[10] = crawl.now - moved[5], nil
+    if call('HSETNX', crawl.prefix .. 'dead', seq, pack(moved)) == 1 then
+      join_group(crawl, seq, moved[5], moved[6], message)
+      count(crawl, 'dead', 1)
+    end
   end
 end
 

@@ -1,14 +1,6 @@
 -- Leasing requests, and ending expired leases.
 
-local LANE, RANK, ATTEMPT, LOSSES, ENTRY, WORKER, START = 1, 2, 3, 4, 5, 6, 7
 local AT_ONCE = 1000
-
-local function bury(crawl, lease, kind, reason, detail, status)
-  call('HSET', crawl.prefix .. 'dead', seq_of(lease[ENTRY]), pack({
-    lease[LANE], lease[RANK], lease[ATTEMPT], lease[ENTRY], crawl.now, kind, reason, detail, status,
-  }))
-  count(crawl, 'dead', 1)
-end
 
 -- Returns leases past their deadline to their lanes; after ``max_losses`` losses the request is dead.
 local function end_lost(crawl)
@@ -22,7 +14,7 @@ local function end_lost(crawl)
         put_back(crawl, lease[LANE], lease[RANK], lease[ATTEMPT], losses, lease[ENTRY])
       else
         local reason = format('its worker was lost %d times while it had this page', losses)
-        bury(crawl, lease, 'lost', reason, '', 0)
+        bury(crawl, lease, 'lost', reason, '', 0, LOST_MESSAGE)
       end
       lane[ACTIVE] = lane[ACTIVE] - 1
       -- The lost worker may have contacted the host at any time up to now.

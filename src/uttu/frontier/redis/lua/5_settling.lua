@@ -3,7 +3,7 @@
 -- An outcome is a list: lease, kind, seconds since the host was touched, delay, cap, and then
 --   done   fingerprint, children, items, status, size, note
 --   retry  after, counted, reason
---   dead   fingerprint, children, items, status, kind, reason, detail
+--   dead   fingerprint, children, items, status, kind, reason, detail, message of its group
 -- Seconds, delay and cap are false if the outcome has none.
 
 local HISTORY = 5000 -- number of settle batches in the history
@@ -53,7 +53,7 @@ end
 local function give_up(crawl, outcome, lease)
   put(crawl, outcome[7])
   store_items(crawl, outcome[6], outcome[8], outcome[1])
-  bury(crawl, lease, outcome[10], outcome[11], outcome[12], outcome[9])
+  bury(crawl, lease, outcome[10], outcome[11], outcome[12], outcome[9], outcome[13])
 end
 
 -- Cuts the items of an outcome to what ``max_items`` allows; false if no item fits.

@@ -1,0 +1,157 @@
+"""Pages and groups of dead letters on Redis, and their revival. See ``lua/3_dead_letters.lua`` for the keys.
+
+Crawls of the version before have dead letters without groups. They are grouped when an operator first looks at them,
+in steps of ``_AT_ONCE``.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from time import monotonic
+from typing import Any, Final
+
+import msgspec
+
+from uttu.errors import StoreError
+from uttu.frontier.redis.cache import CrawlCache
+from uttu.frontier.redis.crawl import RedisCrawl, decode_entry, decode_names
+from uttu.frontier.redis.records import DeadRecord, scan
+from uttu.model import inspection
+from uttu.model.inspection import DeadGroup, DeadPage, DeadQuery, group_reason
+from uttu.model.lease import DeadLetter
+
+_AT_ONCE: Final = 250
+_GROUPS_AT_ONCE: Final = 100
+# Letters of the version before may still come from its workers; they are looked for once in this time.
+_REGROUP_SECONDS: Final = 60.0
+_LAST: Final = "last"
+_member: Final = re.compile(r"[a-z]\d+", re.ASCII).fullmatch
+_decode_dead = msgspec.msgpack.Decoder(DeadRecord).decode
+_log = logging.getLogger("uttu.frontier")
+
+
+class DeadGroups(msgspec.Struct, frozen=True):
+    """The groups of a crawl: their kinds and messages, by id."""
+
+    names: dict[str, tuple[str, str]]
+
+    def choose(self, kind: str, message: str) -> list[str]:
+        """Return the ids of the groups with this kind and message; empty stands for any."""
+        return [group for group, name in self.names.items() if kind in ("", name[0]) and message in ("", name[1])]
+
+
+class _Found(msgspec.Struct, frozen=True, array_like=True):
+    """The reply of ``list_dead``."""
+
+    more: bool
+    time: str | bool
+    member: str | bool
+    looked: int
+    letters: list[DeadRecord]
+
+
+class DeadLetters:
+    """The dead letters of a crawl. See :class:`uttu.frontier.base.Inspector`."""
+
+    def __init__(self, crawl: RedisCrawl, cache: CrawlCache) -> None:
+        self._crawl = crawl
+        self._cache = cache
+
+    async def page(self, query: DeadQuery) -> DeadPage:
+        time, member = _parse_cursor(query.after)
+        chosen = (await self._groups()).choose(query.kind, query.message)
+        left, letters, more = inspection.MOST_SEARCHED, list[DeadLetter](), bool(chosen)
+        match = query.match.encode().lower().decode()  # ASCII letters only
+        while more and left > 0 and len(letters) < query.limit:
+            limit, most = min(query.limit - len(letters), _AT_ONCE), min(left, _AT_ONCE)
+            found = await self._crawl.operate("list_dead", [chosen, time, member, limit, most, match], _Found)
+            letters += map(_to_letter, found.letters)
+            more, time, member = found.more, found.time, found.member
+            left -= found.looked
+        return DeadPage(letters, f"{time}:{member}" if more else "")
+
+    async def groups(self) -> list[DeadGroup]:
+        names, found = (await self._groups()).names, []
+        ids = list(names)
+        for first in range(0, len(ids), _GROUPS_AT_ONCE):
+            asked = ids[first : first + _GROUPS_AT_ONCE]
+            told = await self._crawl.operate("describe_groups", asked, list[Any])
+            for group, state in zip(asked, told, strict=True):
+                if state:
+                    count, last, lane, entry = state
+                    kind, message = names[group]
+                    sample = decode_entry(entry, lane).url
+                    found.append(DeadGroup(kind=kind, message=message, count=count, last=last, sample=sample))
+        return sorted(found, key=lambda group: (-group.count, group.kind, group.message))
+
+    async def revive(self, kind: str, url: str, message: str) -> int:
+        now, groups, revived = await self._crawl.now(), await self._groups(), 0
+        for group in groups.choose(kind, message):
+            name = "\n".join(groups.names[group])
+            async for found in scan(self._crawl.server, "ZSCAN", self._crawl.key(f"dead:{group}")):
+                # What dies while this runs has died for a new reason.
+                seqs = [member[1:].decode() for member, at in found if float(at) <= now]
+                for first in range(0, len(seqs), _AT_ONCE):
+                    chosen = seqs[first : first + _AT_ONCE]
+                    if url:
+                        chosen = await self._with_url(chosen, url)
+                    if chosen:
+                        revived += await self._crawl.operate("revive", [group, name, chosen], int)
+        return revived
+
+    async def _with_url(self, seqs: list[str], url: str) -> list[str]:
+        found = await self._crawl.read("HMGET", self._crawl.key("dead"), *seqs)
+        letters = [(seq, _decode_dead(kept)) for seq, kept in zip(seqs, found, strict=True) if kept is not None]
+        return [seq for seq, letter in letters if decode_entry(letter.entry, letter.lane).url == url]
+
+    async def _groups(self) -> DeadGroups:
+        now = monotonic()
+        if now - self._cache.grouped_at > _REGROUP_SECONDS:
+            ungrouped = await self._crawl.operate("count_ungrouped", False, int)
+            if ungrouped > 0:
+                _log.info("grouping %d dead letters of crawl %r", ungrouped, self._crawl.name)
+                await self._group()
+            self._cache.grouped_at = now
+        kept, tally = await self._crawl.read_both(
+            ("HGETALL", self._crawl.key("dead:groups")), ("GET", self._crawl.key("tally"))
+        )
+        self._crawl.tally_of(tally)  # raises if the crawl is gone
+        names = {group.decode(): name.partition("\n") for name, group in decode_names(kept).items() if name != _LAST}
+        return DeadGroups({group: (kind, message) for group, (kind, _, message) in names.items()})
+
+    async def _group(self) -> None:
+        async for found in scan(self._crawl.server, "HSCAN", self._crawl.key("dead")):
+            letters = [(seq.decode(), _decode_dead(kept)) for seq, kept in found]
+            told = [[seq, letter.at, group_reason(letter.reason)] for seq, letter in letters]
+            for first in range(0, len(told), _AT_ONCE):
+                await self._crawl.operate("group_dead", told[first : first + _AT_ONCE], bool)
+
+
+def _parse_cursor(after: str) -> tuple[str | bool, str | bool]:
+    """Return time and member of the last letter of the page before.
+
+    :raises StoreError: no page ended there.
+    """
+    if not after:
+        return False, False
+    time, _, member = after.partition(":")
+    try:
+        if math.isfinite(float(time)) and _member(member):
+            return time, member
+    except ValueError:
+        pass
+    raise StoreError(f"No page of dead letters ends at {after!r}. Begin with the first page")
+
+
+def _to_letter(record: DeadRecord) -> DeadLetter:
+    return DeadLetter(
+        request=decode_entry(record.entry, record.lane),
+        kind=record.kind,
+        reason=record.reason,
+        detail=record.detail,
+        status=record.status,
+        attempt=record.attempt,
+        at=record.at,
+    )
