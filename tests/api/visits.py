@@ -32,13 +32,13 @@ PATHS = (
     "/audit",
     "/login",
 )
-_SPOKEN = ("title", "placeholder", "aria-label", "data-confirm", "data-label", "alt", "data-live-text", "data-lost-text")
+_SPOKEN = ("title", "placeholder", "aria-label", "data-confirm", "data-label", "alt", "data-live-text")
 
 
 def read_texts(page: str) -> list[str]:
     """All texts of a page, also those in attributes that people see or hear."""
     tree = html.document_fromstring(page)
-    found = [text.strip() for text in tree.itertext() if text.strip()]
+    found = [str(text).strip() for text in tree.itertext() if text.strip()]
     for element in tree.iter():
         found += [str(element.get(name)).strip() for name in _SPOKEN if element.get(name)]
     return found
