@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from uttu.api.pages.shapes import (
+    AccountRow,
     AuditEntry,
     AuditPage,
     BusDescription,
@@ -48,7 +49,6 @@ from uttu.api.pages.shapes import (
     TaskQuery,
     TaskRow,
     TopicState,
-    UserRow,
     WaitKind,
     WorkerState,
 )
@@ -473,24 +473,24 @@ class SampleData:
 
     async def describe_bus(self, bus: str) -> BusDescription:
         if self.is_empty:
-            return BusDescription(kind="redis", address="redis://10.0.0.5:6379/0")
+            return BusDescription(kind="redis")
         return BusDescription(
             kind="redis" if bus.startswith("redis") else "rabbitmq",
-            address="amqp://crawl:***@10.0.0.6/",
             version="4.1.2",
-            capabilities=[
-                "messages survive a restart of the broker",
-                "messages are delivered some time after they were published",
+            topics=[
+                TopicState(name=self._text("crawl.items"), messages=48_200, bytes=31_000_000),
+                TopicState(name="crawl.control", messages=3),
             ],
-            topics=[TopicState(self._text("crawl.items"), 48_200, 31_000_000), TopicState("crawl.control", 3, 900)],
             tables=[
                 DetailTable(
-                    "Exchanges",
-                    ["Name", "Type", "Durable"],
-                    [["uttu.topics", "topic", "yes"], [self._text("uttu.dead"), "direct", "yes"]],
+                    title="Exchanges",
+                    columns=("name", "type", "durable"),
+                    rows=[("uttu.topics", "topic", "yes"), (self._text("uttu.dead"), "direct", None)],
                 ),
                 DetailTable(
-                    "Bindings", ["Exchange", "Queue", "Pattern"], [["uttu.topics", "indexer", "crawl.items.#"]]
+                    title="Partitions",
+                    columns=("topic", "partition", "leader", "end offset"),
+                    rows=[("crawl.items", 0, 1, 99)],
                 ),
             ],
         )
@@ -532,7 +532,7 @@ class SampleData:
             return []
         return [
             KeyKind(crawl=self._text("shop-prices"), kind="seen", keys=64, bytes=91_200_000),
-            KeyKind(crawl="shop-prices", kind="queue", keys=100_412, bytes=480_000_000),
+            KeyKind(crawl="shop-prices", kind="lanes", keys=100_412, bytes=480_000_000),
         ]
 
     async def peek_messages(self, bus: str, group: str, limit: int, dead: bool) -> list[Delivery]:
@@ -545,7 +545,7 @@ class SampleData:
                 payload=b'{"title": "Walnut desk lamp", "price": 19.9}',
                 key="shop",
                 id="6f1c-1",
-                headers={"crawl": self._text("shop-prices"), **reason},
+                headers={"x-crawl": self._text("shop-prices"), **reason},
             ),
             Delivery(
                 topic=self._text("crawl.items.shop"),
@@ -716,13 +716,13 @@ class SampleData:
         self.calls.append(("start_crawl", request, by))
         return StartedCrawl(crawl="shop-prices", store="local", pid=99, log=".uttu/logs/shop-prices.log")
 
-    async def read_users(self) -> list[UserRow]:
+    async def read_users(self) -> list[AccountRow]:
         if self.is_empty:
             return []
         return [
-            UserRow(name="wang", role=Role.ADMIN, created=self.now - 9e6, last_seen=self.now - 10),
-            UserRow(name=self._text("mia"), role=Role.OPERATOR, created=self.now - 4e6, last_seen=self.now - 7200),
-            UserRow(name="grafana", role=Role.VIEWER, created=self.now - 1e6, is_token=True),
+            AccountRow(name="wang", role=Role.ADMIN, created=self.now - 9e6),
+            AccountRow(name=self._text("mia"), role=Role.OPERATOR, created=self.now - 4e6),
+            AccountRow(name="grafana", role=Role.VIEWER, created=self.now - 1e6, is_token=True, start="uttu_8f"),
         ]
 
     async def add_user(self, name: str, password: str, role: Role, by: str) -> None:
@@ -732,10 +732,13 @@ class SampleData:
         self.calls.append(("add_token", name, role, by))
         return "uttu_8f2c"
 
+    async def remove_token(self, name: str, by: str) -> None:
+        self.calls.append(("remove_token", name, by))
+
     async def remove_user(self, name: str, by: str) -> None:
         self.calls.append(("remove_user", name, by))
 
-    async def read_audit(self, after: int, limit: int) -> AuditPage:
+    async def read_audit(self, limit: int, before: int) -> AuditPage:
         if self.is_empty:
             return AuditPage(entries=[])
         return AuditPage(

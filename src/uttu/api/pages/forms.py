@@ -288,7 +288,10 @@ async def add_user(sent: Sent) -> Done:
 
 async def remove_user(sent: Sent) -> Done:
     name = sent.need("name")
-    await sent.data.remove_user(name, sent.by)
+    if sent.text("kind") == "token":
+        await sent.data.remove_token(name, sent.by)
+    else:
+        await sent.data.remove_user(name, sent.by)
     return Done("/users", "user-remove", name)
 
 

@@ -140,7 +140,8 @@ class Pages:
         try:
             rendered, status = await self._render(page, frame, params)
         except Exception:
-            return {"notice": _notice(frame, Translator(key.language)("This page can't be refreshed. See the log."))}
+            t = Translator(key.language)
+            return {"notice": _notice(frame, t("This page can't be refreshed. See the log."))}
         # The page that was loaded before an error has other fragments: they stay as they were.
         return rendered.fragments if status == 200 else {"notice": rendered.fragments["notice"]}
 
@@ -257,7 +258,8 @@ def _notice(frame: Frame, text: str) -> str:
 
 
 def _fail(frame: Frame, error: str, status: int) -> Response:
-    shared = {**_plain(Translator(frame.language)("That did not work")), "error": error}
+    t = Translator(frame.language)
+    shared = {**_plain(t("That did not work")), "error": error}
     return HTMLResponse(render("failed.html", frame, shared).html, status, {"cache-control": "no-store"})
 
 
@@ -275,7 +277,8 @@ def _ask_login(request: Request) -> Response:
 def render_login(request: Request, *, failed: str = "", next: str = "/", status: int = 200) -> Response:
     """The login page. ``failed``: why the last attempt was refused."""
     frame = read_frame(request, User("", Role.VIEWER))
-    shared = {**_plain(Translator(frame.language)("Log in")), "failed": failed, "next": next}
+    t = Translator(frame.language)
+    shared = {**_plain(t("Log in")), "failed": failed, "next": next}
     return HTMLResponse(render("login.html", frame, shared).html, status, {"cache-control": "no-store"})
 
 

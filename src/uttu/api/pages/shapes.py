@@ -12,31 +12,25 @@ from typing import Any, Protocol
 
 import msgspec
 
+from uttu.api.accounts import AccountRow, Role, User
+from uttu.api.audit import AuditEntry, AuditPage
 from uttu.model.history import CrawlEvent
 from uttu.model.inspection import DeadGroup, DeadQuery, LanePage, LaneQuery
 from uttu.model.lease import DeadLetter, LaneState
-from uttu.operations.bus import Delivery, Group
+from uttu.operations.bus import BusDescription, Delivery, DetailTable, Group, TopicState
 from uttu.operations.crawls import CrawlStatus
 from uttu.operations.explanation import CrawlExplanation
 
-
-class Role(StrEnum):
-    """What a user may do. Each role may do what those before it may."""
-
-    VIEWER = "viewer"
-    OPERATOR = "operator"
-    ADMIN = "admin"
-
-    def allows(self, needed: Role) -> bool:
-        ranks = list(Role)
-        return ranks.index(self) >= ranks.index(needed)
-
-
-class User(msgspec.Struct, frozen=True):
-    """Who looks at a page. ``name`` is empty if the dashboard has no users."""
-
-    name: str
-    role: Role
+__all__ = [
+    "AccountRow",
+    "AuditEntry",
+    "AuditPage",
+    "BusDescription",
+    "DetailTable",
+    "Role",
+    "TopicState",
+    "User",
+]
 
 
 class WaitKind(StrEnum):
@@ -231,33 +225,6 @@ class SettingValue(msgspec.Struct, frozen=True):
     source: str
 
 
-class TopicState(msgspec.Struct, frozen=True):
-    """A topic, queue or stream."""
-
-    name: str
-    messages: int | None = None
-    bytes: int | None = None
-
-
-class DetailTable(msgspec.Struct, frozen=True):
-    """What only one kind of broker has, as a table."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[str]]
-
-
-class BusDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker. ``kind``: redis, rabbitmq, kafka or memory."""
-
-    kind: str
-    address: str
-    version: str = ""
-    capabilities: list[str] = []
-    topics: list[TopicState] = []
-    tables: list[DetailTable] = []
-
-
 class LagPoint(msgspec.Struct, frozen=True):
     """The lag of all groups of a broker at one moment."""
 
@@ -403,35 +370,6 @@ class StartedCrawl(msgspec.Struct, frozen=True, kw_only=True):
     log: str = ""
 
 
-class UserRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A user or a token of the dashboard."""
-
-    name: str
-    role: Role
-    created: float = 0.0
-    last_seen: float = 0.0
-    is_token: bool = False
-
-
-class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Who did what, when, to what, from where, and how it ended."""
-
-    position: int
-    at: float
-    user: str
-    action: str
-    target: str = ""
-    address: str = ""
-    error: str = ""
-
-
-class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of the audit log, the latest first. ``next`` is 0 at the end."""
-
-    entries: list[AuditEntry]
-    next: int = 0
-
-
 class PageData(Protocol):
     """Reads and changes everything that pages show. ``by`` is the name of the user.
 
@@ -485,8 +423,9 @@ class PageData(Protocol):
     async def find_spiders(self) -> list[SpiderFile]: ...
     async def start_crawl(self, request: StartRequest, by: str) -> StartedCrawl: ...
 
-    async def read_users(self) -> list[UserRow]: ...
+    async def read_users(self) -> list[AccountRow]: ...
     async def add_user(self, name: str, password: str, role: Role, by: str) -> None: ...
     async def add_token(self, name: str, role: Role, by: str) -> str: ...
     async def remove_user(self, name: str, by: str) -> None: ...
-    async def read_audit(self, after: int, limit: int) -> AuditPage: ...
+    async def remove_token(self, name: str, by: str) -> None: ...
+    async def read_audit(self, limit: int, before: int) -> AuditPage: ...

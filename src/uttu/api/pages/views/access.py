@@ -17,5 +17,5 @@ async def show_users(visit: Visit) -> Context:
 
 async def show_audit(visit: Visit) -> Context:
     """Who did what, the latest first."""
-    page = await visit.data.read_audit(visit.number("after", 0), _ROWS)
+    page = await visit.data.read_audit(_ROWS, visit.number("after", 0))
     return {"page": page, "after": visit.number("after", 0)}

@@ -47,6 +47,7 @@ async def show_bus(visit: Visit) -> Context:
     )
     return {
         "bus": bus,
+        "address": next((each.address for each in await visit.data.read_buses() if each.name == bus), ""),
         "here": f"/queues/{bus}",
         "described": described,
         "groups": found[after : after + _ROWS],
