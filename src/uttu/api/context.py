@@ -1,0 +1,253 @@
+"""What all requests share: the settings, the stores and brokers by name, accounts, the audit log, and a cache.
+
+Many people look at the same pages. So results are kept for ``FRESH_SECONDS``, and while one request reads something,
+all others that want the same wait for it (single flight). No call may hang: one that takes longer than ``CALL_SECONDS``
+ends with :class:`Unavailable`. The error is shared like a value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from uttu.api.access import Access
+from uttu.api.accounts import Accounts
+from uttu.api.audit import AuditLog
+from uttu.api.problems import NotFound, Unavailable
+from uttu.api.settings import DashboardConfig
+from uttu.operations.connections import KeptConnections, connect_configured_frontier
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+    from uttu.jobs.confinement import Confinement
+    from uttu.operations.task_monitor import TaskMonitor
+
+FRESH_SECONDS: Final = 1.0
+CALL_SECONDS: Final = 1.8
+# Changes may wait for a busy store; exports and moves take as long as they need.
+CHANGE_SECONDS: Final = 10.0
+LONG_SECONDS: Final = 3600.0
+_MOST_ENTRIES: Final = 1000
+T = TypeVar("T")
+
+
+class _Entry(msgspec.Struct):
+    task: asyncio.Task[Any]
+    began: float
+
+
+class SharedCache:
+    """Results of calls by key. An error is kept as long as a value."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Any, _Entry] = {}
+
+    async def get(self, key: Any, call: Callable[[], Coroutine[Any, Any, T]], seconds: float = FRESH_SECONDS) -> T:
+        """The result of a call that is running or ended at most ``seconds`` ago, else that of a new call."""
+        now = time.monotonic()
+        entry = self._entries.get(key)
+        if entry is None or (entry.task.done() and now - entry.began > seconds) or entry.task.cancelled():
+            if len(self._entries) >= _MOST_ENTRIES:
+                self._prune(now)
+            entry = _Entry(asyncio.create_task(_date(self._entries, key, call)), now)
+            # An error that nobody awaits any more is no news.
+            entry.task.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._entries[key] = entry
+        found: T = await asyncio.shield(entry.task)
+        return found
+
+    def clear(self) -> None:
+        """Forget all results, after a change. Calls that run now may have read the state before it."""
+        self._entries.clear()
+
+    def _prune(self, now: float) -> None:
+        old = [key for key, each in self._entries.items() if each.task.done() and now - each.began > FRESH_SECONDS]
+        for key in old:
+            del self._entries[key]
+
+    async def close(self) -> None:
+        tasks = [entry.task for entry in self._entries.values() if not entry.task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _date(entries: dict[Any, _Entry], key: Any, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a call, and count the age of its result from its end."""
+    task = asyncio.current_task()
+    try:
+        return await call()
+    finally:
+        entry = entries.get(key)
+        if entry is not None and entry.task is task:
+            entry.began = time.monotonic()
+
+
+class Context:
+    """What all requests share. ``closing`` is set when the server is about to end, so that streams end, too."""
+
+    def __init__(self, config: DashboardConfig) -> None:
+        self.config = config
+        self.folder: Path = config.folder
+        self.stores = config.stores
+        self.buses = config.buses
+        self.accounts = Accounts(config.access_file)
+        self.access = Access(config, self.accounts)
+        self.audit = AuditLog(config.access_file.with_name("audit.jsonl"))
+        self.cache = SharedCache()
+        self.closing = asyncio.Event()
+        self.exporting = asyncio.Lock()
+        """One export at a time: file locks belong to the whole process, so two exports would not exclude each other."""
+        self.kept: KeptConnections | None = None
+        """The open connections to stores, while the server runs."""
+        self.task_monitor: TaskMonitor | None = None
+        self.lags: dict[str, deque[tuple[float, dict[str, int]]]] = {}
+        """The lags of groups over time, by broker."""
+        self._behind: set[asyncio.Task[Any]] = set()
+        self._app: Celery | None = None
+
+    def store_url(self, store: str) -> str:
+        """The URL of a store; empty for the frontier of the project's settings.
+
+        :raises NotFound: no store has this name.
+        """
+        if store not in self.stores:
+            raise NotFound(f"There is no store {store!r:.100}; there are: {', '.join(self.stores)}")
+        return self.stores[store]
+
+    def bus_url(self, bus: str) -> str:
+        """The URL of a broker.
+
+        :raises NotFound: no broker has this name.
+        """
+        if bus not in self.buses:
+            there = (
+                f"there are: {', '.join(self.buses)}" if self.buses else "set bus in uttu.toml, or [dashboard] buses"
+            )
+            raise NotFound(f"There is no broker {bus!r:.100}; {there}")
+        return self.buses[bus]
+
+    async def read_names(self, store: str) -> list[str]:
+        """The names of all crawls of a store.
+
+        :raises NotFound: there is no such store.
+        :raises Unavailable: the store is away.
+        """
+        url = self.store_url(store)
+
+        async def read() -> list[str]:
+            async with connect_configured_frontier(url, self.folder) as catalog:
+                return await catalog.names()
+
+        return await self.read(("names", store), f"The store {store}", read)
+
+    async def check_crawl(self, store: str, crawl: str) -> str:
+        """Check that a store has a crawl of exactly this name. Returns the URL of the store.
+
+        :raises NotFound: there is no such store or crawl.
+        :raises Unavailable: the store is away.
+        """
+        url = self.store_url(store)
+        names = await self.read_names(store)
+        if crawl not in names:
+            raise NotFound(f"There is no crawl {crawl!r:.100} in the store {store}")
+        return url
+
+    async def read(
+        self,
+        key: Any,
+        what: str,
+        call: Callable[[], Coroutine[Any, Any, T]],
+        seconds: float = FRESH_SECONDS,
+        limit: float = CALL_SECONDS,
+    ) -> T:
+        """The result of a call, shared with other requests for the same.
+
+        :param what: The name of the server that is asked, for the message.
+        :raises Unavailable: it did not answer in time.
+        """
+        return await self.cache.get(key, lambda: self._call(call, what, limit), seconds)
+
+    async def _call(self, call: Callable[[], Awaitable[T]], what: str, limit: float) -> T:
+        with self.kept.use() if self.kept is not None else contextlib.nullcontext():
+            return await limit_time(call(), what, limit)
+
+    async def change(self, what: str, call: Awaitable[T], limit: float = CHANGE_SECONDS) -> T:
+        """The result of a call that changes something. Cached results are forgotten.
+
+        :raises Unavailable: it did not answer in time.
+        """
+        try:
+            return await self._call(lambda: call, what, limit)
+        finally:
+            self.cache.clear()
+
+    async def change_in_thread(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """As :meth:`change`, for a call that takes long and may block: it runs in a loop of its own."""
+        try:
+            return await asyncio.to_thread(lambda: asyncio.run(call()))
+        finally:
+            self.cache.clear()
+
+    def run_behind(self, call: Coroutine[Any, Any, object]) -> None:
+        """Run a call that nobody waits for."""
+        task = asyncio.create_task(call)
+        self._behind.add(task)
+        task.add_done_callback(self._behind.discard)
+
+    async def read_in_thread(
+        self, key: Any, what: str, call: Callable[[], T], seconds: float = FRESH_SECONDS, limit: float = CALL_SECONDS
+    ) -> T:
+        """As :meth:`read`, for a function that blocks."""
+        return await self.read(key, what, lambda: asyncio.to_thread(call), seconds, limit)
+
+    @property
+    def app(self) -> Celery:
+        """The Celery app of the project's folder.
+
+        :raises ConfigError: the settings are wrong, or the jobs extra is not installed.
+        """
+        if self._app is None:
+            from uttu.jobs.app import App
+
+            self._app = App.load(self.folder)
+        return self._app
+
+    @property
+    def confinement(self) -> Confinement:
+        """What requests may name: files of the project's folder, and servers of its settings.
+
+        :raises ConfigError: the settings are wrong, or the jobs extra is not installed.
+        """
+        from uttu.jobs.confinement import Confinement
+
+        return Confinement.of(self.app)
+
+    async def close(self) -> None:
+        self.closing.set()
+        for task in self._behind:
+            task.cancel()
+        await asyncio.gather(*self._behind, return_exceptions=True)
+        await self.cache.close()
+        if self.task_monitor is not None:
+            await asyncio.to_thread(self.task_monitor.stop)
+
+
+async def limit_time(call: Awaitable[T], what: str, seconds: float) -> T:
+    """:raises Unavailable: the call took longer."""
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            return await call
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise Unavailable(f"{what} does not answer: is the server running?") from error

@@ -1,0 +1,434 @@
+"""Crawls: what the stores know of them, and everything that can be done to one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+
+from uttu.api.context import LONG_SECONDS, Context
+from uttu.api.data.buses import BusHealth, read_buses
+from uttu.api.problems import BadParameters
+from uttu.clients.addresses import mask_password
+from uttu.errors import UttuError
+from uttu.fetch.resolver import look_up_addresses
+from uttu.model import Request
+from uttu.model.crawl import SettingValue
+from uttu.model.history import CrawlEvent, Sample
+from uttu.model.inspection import DeadQuery, LanePage, LaneQuery
+from uttu.model.url import hostname_of
+from uttu.operations import control, crawls, diagnosis, explanation, fetch, history, items, move, seeds, workers
+from uttu.operations.control import RateChange, RetryResult, StateChange
+from uttu.operations.crawls import CrawlDetails, CrawlStatus, DeadLetters
+from uttu.operations.diagnosis import Problem, Progress
+from uttu.operations.explanation import CrawlExplanation
+from uttu.operations.history import CrawlHistory
+from uttu.operations.items import ExportResult, ItemPage
+from uttu.operations.seeds import PushResult
+from uttu.operations.workers import DrainResult, WorkerState
+from uttu.policy.scope import is_private_address, is_private_host
+from uttu.settings import load_frontier, load_settings
+
+PageSize = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+Url = Annotated[str, msgspec.Meta(min_length=1, max_length=8192)]
+# The sparkline of a crawl in the overview.
+_RECENT_SECONDS: Final = 600.0
+_RECENT_POINTS: Final = 30
+# Samples change every 10 seconds; a longer list of crawls has no sparklines from here on.
+_SAMPLES_FRESH_SECONDS: Final = 5.0
+_MOST_SAMPLED: Final = 50
+_LOOKUP_SECONDS: Final = 5.0
+T = TypeVar("T")
+
+
+class StoreHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """A store that the dashboard watches. ``error`` is empty if it answers."""
+
+    name: str
+    address: str
+    crawls: int = 0
+    error: str = ""
+
+
+class CrawlRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A crawl in a list. ``recent``: pages per second over the last ten minutes, the oldest first."""
+
+    store: str
+    status: CrawlStatus
+    rate: float = 0.0
+    recent: list[float] = []
+
+
+class StoreProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong with a crawl of a store."""
+
+    store: str
+    problem: Problem
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the dashboard watches, in short."""
+
+    crawls: list[CrawlRow]
+    stores: list[StoreHealth]
+    buses: list[BusHealth]
+    problems: list[StoreProblem]
+
+
+class CrawlView(msgspec.Struct, frozen=True, kw_only=True):
+    """A crawl in detail, with its progress and what is wrong with it."""
+
+    details: CrawlDetails
+    progress: Progress
+    problems: list[Problem] = []
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """All crawls of all stores, the most recently active first."""
+
+    crawls: list[CrawlRow]
+    stores: list[StoreHealth]
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """What became of a move, in words."""
+
+    said: str
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """A page that was fetched as a crawl would."""
+
+    url: str
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    via: tuple[str, ...]
+    elapsed: float
+    version: str
+    size: int
+    text: str
+
+
+def ignore(message: str) -> None:
+    """Drop messages for people at a terminal; results say the same as values."""
+
+
+async def read_overview(context: Context) -> Overview:
+    """All crawls, stores and brokers, and what is wrong right now."""
+    (rows, stores, samples), buses = await asyncio.gather(_read_stores(context), read_buses(context))
+    problems = [
+        StoreProblem(store=store, problem=problem)
+        for store in context.stores
+        for problem in diagnosis.find_problems(
+            [row.status for row in rows if row.store == store],
+            {name: found for (place, name), found in samples.items() if place == store},
+        )
+    ]
+    return Overview(crawls=rows, stores=stores, buses=buses, problems=problems)
+
+
+async def read_crawls(context: Context) -> Listed:
+    """All crawls of all stores. A store that is away has an ``error``, and its crawls are left out."""
+    rows, stores, _ = await _read_stores(context)
+    return Listed(crawls=rows, stores=stores)
+
+
+async def read_statuses(context: Context, store: str) -> list[CrawlStatus]:
+    """The status of all crawls of a store."""
+    url = context.store_url(store)
+    found = await context.read(("crawls", store), f"The store {store}", lambda: crawls.read_all(url, context.folder))
+    return found.crawls
+
+
+async def _read_stores(
+    context: Context,
+) -> tuple[list[CrawlRow], list[StoreHealth], dict[tuple[str, str], Sequence[Sample]]]:
+    rows: list[CrawlRow] = []
+    samples: dict[tuple[str, str], Sequence[Sample]] = {}
+
+    async def look(store: str) -> StoreHealth:
+        url = context.store_url(store)
+        health = StoreHealth(name=store, address=mask_password(url or load_frontier(folder=context.folder)))
+        try:
+            statuses = await read_statuses(context, store)
+        except (UttuError, OSError) as error:
+            return msgspec.structs.replace(health, error=str(error))
+        alive = [status.name for status in statuses if status.alive][:_MOST_SAMPLED]
+        found = await asyncio.gather(*(_read_samples(context, store, name) for name in alive), return_exceptions=True)
+        recent = {name: each for name, each in zip(alive, found, strict=True) if not isinstance(each, BaseException)}
+        samples.update({(store, name): each for name, each in recent.items()})
+        rows.extend(_make_row(store, status, recent.get(status.name, [])) for status in statuses)
+        return msgspec.structs.replace(health, crawls=len(statuses))
+
+    stores = list(await asyncio.gather(*map(look, context.stores)))
+    return sorted(rows, key=lambda row: -row.status.active), stores, samples
+
+
+def _make_row(store: str, status: CrawlStatus, samples: Sequence[Sample]) -> CrawlRow:
+    points = history.make_points(samples, _RECENT_SECONDS, _RECENT_POINTS)
+    rate = diagnosis.describe_progress(status, samples).rate if status.alive else 0.0
+    return CrawlRow(store=store, status=status, rate=rate, recent=[point.pages for point in points])
+
+
+async def _read_samples(context: Context, store: str, crawl: str) -> list[Sample]:
+    url = context.store_url(store)
+
+    async def read() -> list[Sample]:
+        async with crawls.select_crawl(crawl, url, ignore, context.folder) as found:
+            return await history.read_samples(found.store, await found.status(), _RECENT_SECONDS)
+
+    return await context.read(("samples", store, crawl), f"The store {store}", read, _SAMPLES_FRESH_SECONDS)
+
+
+async def read_crawl(context: Context, store: str, crawl: str) -> CrawlView:
+    """The status of a crawl in detail, its progress, and what is wrong with it."""
+    details = await _read(
+        context, store, crawl, "details", lambda url: crawls.read_details(crawl, url, ignore, context.folder)
+    )
+    samples = await _read_samples(context, store, crawl)
+    held = details.held.total if details.held.total is not None else len(details.held.lanes)
+    return CrawlView(
+        details=details,
+        progress=diagnosis.describe_progress(details.status, samples, held),
+        problems=diagnosis.find_problems([details.status], {crawl: samples}),
+    )
+
+
+async def read_history(
+    context: Context,
+    store: str,
+    crawl: str,
+    seconds: Annotated[float, msgspec.Meta(ge=10, le=60 * 86400)] = 3600.0,
+    points: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 120,
+) -> CrawlHistory:
+    """The rates of a crawl over the last ``seconds``, in at most ``points`` points."""
+    return await _read(
+        context,
+        store,
+        crawl,
+        ("history", seconds, points),
+        lambda url: history.read_history(crawl, url, seconds, points, ignore, context.folder),
+    )
+
+
+async def read_events(
+    context: Context, store: str, crawl: str, after: Annotated[int, msgspec.Meta(ge=-1)] = -1, limit: PageSize = 100
+) -> list[CrawlEvent]:
+    """Events of a crawl after a position, the oldest first; the latest ones without ``after``."""
+    return await _read(
+        context,
+        store,
+        crawl,
+        ("events", after, limit),
+        lambda url: history.read_events(crawl, url, after, limit, ignore, context.folder),
+    )
+
+
+async def read_lanes(context: Context, store: str, crawl: str, query: LaneQuery) -> LanePage:
+    """A page of lanes (hosts), those with the most pending requests first."""
+    return await _read(
+        context,
+        store,
+        crawl,
+        query,
+        lambda url: crawls.read_lanes(crawl, url, query, ignore, context.folder),
+    )
+
+
+async def read_dead_letters(context: Context, store: str, crawl: str, query: DeadQuery) -> DeadLetters:
+    """A page of dead letters, the latest first, and the groups of all of them."""
+    return await _read(
+        context,
+        store,
+        crawl,
+        query,
+        lambda url: crawls.read_dead_letters(crawl, url, query, ignore, context.folder),
+    )
+
+
+async def explain(context: Context, store: str, crawl: str, url: Url) -> CrawlExplanation:
+    """What became of a URL in a crawl, and of each URL that it redirected to."""
+    canonical = _parse(fetch.parse_web_url, url)
+    return await _read(
+        context,
+        store,
+        crawl,
+        ("why", canonical),
+        lambda frontier: explanation.explain(crawl, frontier, canonical, ignore, confined=True, folder=context.folder),
+    )
+
+
+async def read_items(
+    context: Context,
+    store: str,
+    crawl: str,
+    limit: PageSize = 50,
+    before: Annotated[int, msgspec.Meta(ge=0)] = 0,
+    match: str = "",
+) -> ItemPage:
+    """A page of items, the latest first. ``before``: the ``next`` of the page before."""
+    return await _read(
+        context,
+        store,
+        crawl,
+        ("items", limit, before, match),
+        lambda url: items.read_items(crawl, url, limit, before, match, ignore, context.folder),
+    )
+
+
+async def read_workers(context: Context, store: str, crawl: str) -> list[WorkerState]:
+    """The workers of a crawl with what they hold and the end of their logs."""
+    return await _read(
+        context, store, crawl, "workers", lambda url: workers.read_workers(crawl, url, ignore, context.folder)
+    )
+
+
+async def read_settings(context: Context, store: str, crawl: str) -> list[SettingValue]:
+    """The settings of a crawl and where each came from. Secrets are masked."""
+    return await _read(
+        context, store, crawl, "settings", lambda url: crawls.read_settings(crawl, url, ignore, context.folder)
+    )
+
+
+_DECISIONS: Final = {"pause": control.pause, "resume": control.resume, "stop": control.stop}
+
+
+async def change_state(context: Context, store: str, crawl: str, action: str, by: str = "") -> StateChange:
+    """Pause, resume or stop a crawl.
+
+    :raises UttuError: that makes no sense for the crawl.
+    """
+    if action not in _DECISIONS:
+        raise BadParameters(f"There is no action {action!r:.50}; there are: {', '.join(_DECISIONS)}")
+    url = await context.check_crawl(store, crawl)
+    change = await context.change(
+        f"The store {store}",
+        control.change_state(crawl, url, _DECISIONS[action], ignore, by=by, folder=context.folder),
+    )
+    # Workers read the ledger every second without it, so nobody needs to wait for a broker that is away.
+    context.run_behind(control.announce_change(change, ignore))
+    return change
+
+
+async def set_rate(
+    context: Context,
+    store: str,
+    crawl: str,
+    host: Url,
+    delay: Annotated[float, msgspec.Meta(ge=0, le=86400)] | None = None,
+    by: str = "",
+) -> RateChange:
+    """Set the delay of one host in seconds for all workers; null lets the crawl decide again."""
+    lane = _parse(control.parse_lane, host)
+    url = await context.check_crawl(store, crawl)
+    return await context.change(
+        f"The store {store}", control.set_rate(crawl, url, lane, delay, ignore, by=by, folder=context.folder)
+    )
+
+
+async def push_urls(
+    context: Context,
+    store: str,
+    crawl: str,
+    urls: Annotated[list[str], msgspec.Meta(min_length=1, max_length=10_000)],
+    by: str = "",
+) -> PushResult:
+    """Add start URLs to a crawl; each is a URL, or a request as a JSON object in text."""
+    url = await context.check_crawl(store, crawl)
+    entries = "\n".join(urls).encode(errors="replace").split(b"\n")
+    return await context.change(
+        f"The store {store}",
+        seeds.push_seeds(crawl, url, (), "", ignore, entries=entries, confined=True, by=by, folder=context.folder),
+    )
+
+
+async def retry_dead(
+    context: Context, store: str, crawl: str, kind: str = "", message: str = "", url: str = "", by: str = ""
+) -> RetryResult:
+    """Put dead letters back in line: those of one kind, message or URL, or all."""
+    canonical = _parse(fetch.parse_web_url, url) if url else ""
+    frontier = await context.check_crawl(store, crawl)
+    return await context.change(
+        f"The store {store}",
+        control.retry_dead(
+            crawl, frontier, ignore, kind=kind, url=canonical, message=message, by=by, folder=context.folder
+        ),
+        LONG_SECONDS,
+    )
+
+
+async def drain_worker(context: Context, store: str, crawl: str, worker: str, by: str = "") -> DrainResult:
+    """Let one worker finish its pages and leave; the others go on."""
+    url = await context.check_crawl(store, crawl)
+    return await context.change(
+        f"The store {store}", workers.drain_worker(crawl, url, worker, ignore, by=by, folder=context.folder)
+    )
+
+
+async def export_items(
+    context: Context, store: str, crawl: str, target: Annotated[str, msgspec.Meta(max_length=4096)], by: str = ""
+) -> ExportResult:
+    """Write all items of a crawl to a file of the project's folder, or to a topic of a broker of the project.
+
+    :raises ConfigError: the target is a file elsewhere, or another server.
+    """
+    url = await context.check_crawl(store, crawl)
+    context.confinement.check_output(target)
+    async with context.exporting:
+        return await context.change_in_thread(
+            lambda: items.export_items(crawl, url, [target], ignore, by=by, folder=context.folder)
+        )
+
+
+async def move_crawl(
+    context: Context, store: str, crawl: str, target: str, replace: bool = False, by: str = ""
+) -> Moved:
+    """Move a crawl to another store of the dashboard. ``target`` is its name."""
+    source = await context.check_crawl(store, crawl) or load_frontier(folder=context.folder)
+    goal = context.store_url(target) or load_frontier(folder=context.folder)
+    if target == store:
+        raise BadParameters(f"The crawl is in the store {store} already")
+    said = await context.change_in_thread(lambda: move.move_crawl(source, goal, crawl, replace=replace, by=by))
+    return Moved(said)
+
+
+async def fetch_page(context: Context, url: Url) -> Page:
+    """Fetch a page as a crawl would, without following redirects.
+
+    :raises BadParameters: the host is in a private network.
+    """
+    request = Request(url=_parse(fetch.parse_web_url, url))
+    await _check_public(request.url)
+    settings = msgspec.structs.replace(load_settings(folder=context.folder), max_redirects=0, meta_refresh=False)
+    response = await fetch.fetch_page(request, settings, confined=True, folder=context.folder)
+    return msgspec.convert(fetch.FetchedPage.of(response), Page, from_attributes=True)
+
+
+async def _check_public(url: str) -> None:
+    host = hostname_of(url)
+    found: list[str] = []
+    with contextlib.suppress(OSError, UnicodeError, TimeoutError):  # the fetch reports it
+        async with asyncio.timeout(_LOOKUP_SECONDS):
+            found = await look_up_addresses(host)
+    if is_private_host(host) or any(map(is_private_address, found)):
+        raise BadParameters(f"{host!r:.200} is in a private network; fetch it with: uttu fetch URL")
+
+
+async def _read(context: Context, store: str, crawl: str, key: Any, call: Callable[[str], Coroutine[Any, Any, T]]) -> T:
+    """Read something of a crawl. ``call`` gets the URL of the store; ``key`` tells it from other calls."""
+    url = await context.check_crawl(store, crawl)
+    try:
+        return await context.read((store, crawl, key), f"The store {store}", lambda: call(url))
+    except ValueError as error:
+        # A cursor that is not the "next" of a page.
+        raise BadParameters(str(error)) from error
+
+
+def _parse(parse: Callable[[str], str], text: str) -> str:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise BadParameters(str(error)) from error
