@@ -242,7 +242,8 @@ def _runs(layer: list[float | None]) -> list[list[int]]:
 
 def _choose_step(top: float) -> float:
     """The smallest round number of which ``_TICKS`` reach ``top``."""
-    if top <= 0:
+    # Smaller values than this are drawn as zero.
+    if top < 1e-9:
         return 1 / _TICKS
     wanted = top / _TICKS
     size = 10.0 ** math.floor(math.log10(wanted))

@@ -91,7 +91,7 @@ function swap(name, html) {
 }
 
 function watch(path) {
-  const state = document.getElementById("live-state");
+  const state = document.getElementById("connection");
   const show = (name) => {
     state.dataset.state = name;
     state.textContent = state.dataset[`${name}Text`];

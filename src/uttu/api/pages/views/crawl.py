@@ -11,7 +11,7 @@ from typing import Final
 
 from uttu.api.pages.charts import Series, TimeChart
 from uttu.api.pages.formatting import format_bytes, format_duration, format_number, format_value
-from uttu.api.pages.shapes import HistoryPoint, PageData
+from uttu.api.pages.shapes import HistoryPoint, PageData, Role, StoreHealth
 from uttu.api.pages.translation import Translator, mark
 from uttu.api.pages.views import Context, Visit, attempt
 from uttu.errors import UttuError
@@ -72,10 +72,19 @@ async def show_charts(visit: Visit) -> Context:
     return context | {
         "charts": build_charts(points, start, end, visit.t),
         "history_error": error,
+        "others": await _other_stores(visit),
         "range": chosen,
         "ranges": RANGES,
         "events": list(reversed(events or [])),
     }
+
+
+async def _other_stores(visit: Visit) -> list[StoreHealth]:
+    """Where an admin may move the crawl."""
+    if not visit.user.role.allows(Role.ADMIN):
+        return []
+    found, _ = await attempt(visit.data.read_overview())
+    return [each for each in found.stores if each.name != visit.params["store"]] if found else []
 
 
 def build_charts(points: Sequence[HistoryPoint], start: float, end: float, t: Translator) -> list[TimeChart]:
