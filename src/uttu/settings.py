@@ -341,7 +341,7 @@ def find_misspelled_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """
     import difflib
 
-    known = [ENVIRONMENT_PREFIX + name.upper() for name in (*_TYPES, *(f"jobs_{each}" for each in JOB_SETTINGS))]
+    known = [ENVIRONMENT_PREFIX + name.upper() for name in (*_TYPES, *_TABLE_NAMES)]
     known += LOG_VARIABLES
     found = {}
     for name in environment:
@@ -380,6 +380,21 @@ JOB_SETTINGS = (
     "flower",
     "celery",
 )
+# Names in the table [dashboard], for the same reason.
+DASHBOARD_SETTINGS = (
+    "host",
+    "port",
+    "tls_cert",
+    "tls_key",
+    "root_path",
+    "hosts",
+    "proxies",
+    "stores",
+    "buses",
+    "users",
+    "session_hours",
+)
+_TABLE_NAMES = (*(f"jobs_{name}" for name in JOB_SETTINGS), *(f"dashboard_{name}" for name in DASHBOARD_SETTINGS))
 # Settings of other crawlers, and their names in Uttu.
 _OTHER_CRAWLERS: Final = {
     "DOWNLOAD_DELAY": "it is delay",

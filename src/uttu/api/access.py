@@ -169,20 +169,27 @@ class Access:
             raise Forbidden(f"This needs the role {needed}; {visitor.user.name} is {visitor.user.role}")
         return visitor.user
 
-    def check_forgery(self, request: Request, visitor: Visitor, given: str = "") -> None:
-        """Check that a request that changes something does not come from another site.
-
-        :param given: The form field ``csrf``; the header counts without it.
-        :raises Forbidden: it may come from another site.
-        """
-        if visitor.via == "token" or request.method in SAFE_METHODS:
+    def check_origin(self, request: Request, visitor: Visitor) -> None:
+        """:raises Forbidden: a browser says that the request comes from another site."""
+        if visitor.via == "token":
             return
-        headers = request.headers
-        origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+        origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
         if origin is not None and not self._is_own_origin(request, origin):
             raise Forbidden(f"The request comes from another site: {origin:.100}")
         if site is not None and site not in ("same-origin", "none"):
             raise Forbidden("The request comes from another site")
+
+    def check_forgery(self, request: Request, visitor: Visitor, given: str = "") -> None:
+        """Check that a request that changes something comes from our own page, or from no browser.
+
+        :param given: The form field ``csrf``; the header counts without it.
+        :raises Forbidden: it may come from another site.
+        """
+        if visitor.via == "token":
+            return
+        self.check_origin(request, visitor)
+        headers = request.headers
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site")
         proof = given or headers.get(CSRF_HEADER, "")
         if proof and hmac.compare_digest(proof.encode(), visitor.csrf.encode()):
             return

@@ -127,6 +127,10 @@ def _make_struct(name: str, fields: list[Any]) -> type[msgspec.Struct]:
     return msgspec.defstruct(name, fields, kw_only=True, frozen=True, forbid_unknown_fields=True, module=__name__)
 
 
+class NoParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """For endpoints that take none."""
+
+
 def make_raw_endpoint(
     method: str,
     path: str,
@@ -144,7 +148,7 @@ def make_raw_endpoint(
         role=role,
         name=respond.__name__,
         summary=(inspect.getdoc(respond) or "").partition("\n")[0],
-        params=params or _make_struct("NoParameters", []),
+        params=params or NoParameters,
         body=body,
         result=result,
         respond=respond,

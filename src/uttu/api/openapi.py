@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Sequence
-from enum import Enum, StrEnum
+from enum import StrEnum
 from functools import partial
 from typing import Any, Final
 
@@ -13,10 +13,10 @@ import msgspec
 
 from uttu import __version__
 from uttu.api.endpoints import PREFIX, Endpoint
-from uttu.api.problems import MEDIA_TYPE, Problem
+from uttu.api.problems import MEDIA_TYPE, ErrorDocument
 
 _REF: Final = "#/components/schemas/{name}"
-_PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
+_PROBLEM: Final = {"$ref": "#/components/schemas/ErrorDocument"}
 
 
 def describe_api(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def describe_api(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     results = [replaced.of(endpoint.result) for endpoint in endpoints if endpoint.result is not None]
     bodies = [replaced.of(endpoint.body) for endpoint in endpoints if endpoint.body is not None]
     params = [replaced.of(endpoint.params) for endpoint in endpoints]
-    schemas, components = msgspec.json.schema_components([*results, *bodies, *params, Problem], ref_template=_REF)
+    schemas, components = msgspec.json.schema_components([*results, *bodies, *params, ErrorDocument], ref_template=_REF)
     by_type = dict(zip([id(kind) for kind in (*results, *bodies, *params)], schemas, strict=False))
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
@@ -120,7 +120,7 @@ class _Replacement:
             enums = [each for each in new if isinstance(each, type) and issubclass(each, StrEnum)]
             if len(enums) > 1:
                 name = "Or".join(each.__name__ for each in enums)
-                merged = Enum(name, {m.name: m.value for each in enums for m in each}, type=str)
+                merged: Any = _make_enum(name, {m.name: m.value for each in enums for m in each})
                 new = (merged, *(each for each in new if each not in enums))
             return typing.Union[new] if new != args else kind  # noqa: UP007
         return kind if new == args else types.GenericAlias(origin, new)
@@ -145,3 +145,8 @@ class _Replacement:
 
 def _return(value: Any) -> Any:
     return value
+
+
+def _make_enum(name: str, members: dict[str, str]) -> Any:
+    make: Any = StrEnum
+    return make(name, members)

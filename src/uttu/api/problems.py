@@ -36,7 +36,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 RETRY_SECONDS: Final = 2
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An error of the API, as RFC 9457 defines it. ``detail`` says what happened and what to do."""
 
     type: str = "about:blank"
@@ -149,7 +149,7 @@ def find_status(error: UttuError) -> int:
     return next(status for kind, status in _STATUSES if isinstance(error, kind))
 
 
-def describe_problem(error: Exception, instance: str = "") -> tuple[Problem, dict[str, str]]:
+def describe_problem(error: Exception, instance: str = "") -> tuple[ErrorDocument, dict[str, str]]:
     """The document of an error, and headers for the response. Errors that are not Uttu's show nothing of their text."""
     if not isinstance(error, UttuError):
         return make_problem(500, "Uttu failed; its log says why", instance), {}
@@ -161,13 +161,13 @@ def describe_problem(error: Exception, instance: str = "") -> tuple[Problem, dic
     return msgspec.structs.replace(found, type=f"urn:uttu:problem:{_name_class(type(error))}"), headers
 
 
-def make_problem(status: int, detail: str = "", instance: str = "") -> Problem:
-    return Problem(title=HTTPStatus(status).phrase, status=status, detail=detail, instance=instance)
+def make_problem(status: int, detail: str = "", instance: str = "") -> ErrorDocument:
+    return ErrorDocument(title=HTTPStatus(status).phrase, status=status, detail=detail, instance=instance)
 
 
 def _name_class(kind: type) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower()
 
 
-def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+def problem_response(problem: ErrorDocument, headers: Mapping[str, str] | None = None) -> Response:
     return Response(msgspec.json.encode(problem), problem.status, headers, MEDIA_TYPE)

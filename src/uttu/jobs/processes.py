@@ -1,8 +1,8 @@
-"""Run all processes that jobs need, and restart those that die: workers, a beat, Flower.
+"""Run all processes that jobs need, and restart those that die: workers, a beat, Flower, the dashboard.
 
-Each process is a command that a user could type (``uttu jobs worker``, ``beat``, ``flower``), and is restarted when it
-dies. If one dies ``_MAX_DEATHS`` times in a row, each time within ``_SHORT_LIFE_SECONDS``, all are ended. Flower is
-left out instead.
+Each process is a command that a user could type (``uttu jobs worker``, ``uttu dashboard`` …), and is restarted when it
+dies. If one dies ``_MAX_DEATHS`` times in a row, each time within ``_SHORT_LIFE_SECONDS``, all are ended. Flower
+and the dashboard are left out instead.
 
 The processes run in separate sessions, so that only this process receives Ctrl-C and passes it on once. Each one has a
 guard, a shell that reads from a pipe whose other end is here. If this process is killed, the pipe closes, and the guard
@@ -41,6 +41,9 @@ _RESTART_SECONDS: Final = 0.5
 _FINAL_EXIT_CODES: Final = (2, 3)
 _LOOK_SECONDS: Final = 0.2
 _FLOWER: Final = "flower"
+_DASHBOARD: Final = "dashboard"
+# The others go on without these.
+_OPTIONAL: Final = (_FLOWER, _DASHBOARD)
 # After the server is stopped, wait this long, then kill: workers do not end by themselves without a server.
 _STOP_SECONDS: Final = 5.0
 _GUARD_SCRIPT: Final = 'read -r pid; read -r never; kill -TERM "$pid"'
@@ -65,9 +68,10 @@ class ProcessPlan(NamedTuple):
     flower: bool
     level: str
     app: str
+    dashboard: bool = False
 
     def commands(self) -> dict[str, list[str]]:
-        """The commands by process name, as arguments of ``uttu jobs``."""
+        """The commands by process name, as arguments of ``uttu jobs``; that of the dashboard as those of ``uttu``."""
         found = {}
         for number in range(1, self.workers + 1):
             name = f"worker{number}" if self.workers > 1 else "worker"
@@ -78,6 +82,8 @@ class ProcessPlan(NamedTuple):
             found["beat"] = ["beat", "-l", self.level]
         if self.flower:
             found[_FLOWER] = ["flower"]
+        if self.dashboard:
+            found[_DASHBOARD] = ["dashboard"]
         return found
 
 
@@ -102,8 +108,12 @@ def run_processes(plan: ProcessPlan, lines: ProcessOutput, folder: Path = Path()
             lines.say(f"the server is in {server.place.folder}")
     app = ["-A", plan.app] if plan.app else []
     # -P: modules in the current folder must not hide Python's own, or ours.
-    uttu = [sys.executable, "-P", "-m", "uttu", "jobs", *app]
-    crew = ProcessGroup({name: [*uttu, *words] for name, words in plan.commands().items()}, server, lines)
+    uttu = [sys.executable, "-P", "-m", "uttu"]
+    commands = {
+        name: [*uttu, *words] if name == _DASHBOARD else [*uttu, "jobs", *app, *words]
+        for name, words in plan.commands().items()
+    }
+    crew = ProcessGroup(commands, server, lines)
     try:
         return asyncio.run(crew.run())
     finally:
@@ -180,7 +190,7 @@ class ProcessGroup:
             how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
             if code in _FINAL_EXIT_CODES or deaths == _MAX_DEATHS:
                 times = "" if code in _FINAL_EXIT_CODES else f", {deaths} times in a row"
-                if name == _FLOWER and len(self._commands) > 1:
+                if name in _OPTIONAL and len(self._commands) > 1:
                     self._lines.say(f"{name} {how}{times}; its message is above. The others go on without it")
                     return
                 self._failure = f"{name} {how}{times}; its message is above"

@@ -1,0 +1,334 @@
+"""The data functions in the shapes that pages show: :class:`~uttu.api.pages.shapes.PageData` over a context."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from uttu.api.accounts import AccountRow, Role
+from uttu.api.audit import AuditPage
+from uttu.api.context import Context
+from uttu.api.data import accounts, buses, crawls, jobs, schedules
+from uttu.api.pages import shapes
+from uttu.api.problems import BadParameters
+from uttu.model.history import CrawlEvent
+from uttu.model.inspection import DeadQuery, LanePage, LaneQuery
+from uttu.model.lease import LaneState
+from uttu.operations import bus as bus_operations
+from uttu.operations import diagnosis, spiders, task_monitor
+from uttu.operations.bus import BusDescription, Delivery, Group
+from uttu.operations.diagnosis import ProblemKind, ProgressWait
+from uttu.operations.explanation import CrawlExplanation
+
+T = TypeVar("T")
+_PROBLEMS: Final = {
+    ProblemKind.UNREADABLE: shapes.ProblemKind.UNREADABLE,
+    ProblemKind.CUT_SHORT: shapes.ProblemKind.CUT_SHORT,
+    ProblemKind.NO_WORKERS: shapes.ProblemKind.NO_WORKERS,
+    ProblemKind.SILENT_WORKERS: shapes.ProblemKind.WORKER_SILENT,
+    ProblemKind.STALLED: shapes.ProblemKind.STALLED,
+    ProblemKind.ERRORS: shapes.ProblemKind.ERRORS,
+}
+_WAITS: Final = {
+    ProgressWait.FLIGHT: shapes.WaitKind.ACTIVE,
+    ProgressWait.HELD: shapes.WaitKind.HELD,
+    ProgressWait.PENDING: shapes.WaitKind.READY,
+}
+
+
+def _as(kind: type[T], value: Any) -> T:
+    """A value as a struct with the same names."""
+    return msgspec.convert(value, kind, from_attributes=True)
+
+
+class DashboardData:
+    """What pages read and do."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def read_overview(self) -> shapes.Overview:
+        found = await crawls.read_overview(self._context)
+        problems = [
+            shapes.Problem(kind=shapes.ProblemKind.STORE_AWAY, store=each.name, fields={"reason": each.error})
+            for each in found.stores
+            if each.error
+        ]
+        problems += [
+            shapes.Problem(kind=shapes.ProblemKind.BUS_AWAY, bus=each.name, fields={"reason": each.error})
+            for each in found.buses
+            if each.error
+        ]
+        problems += [_make_problem(each.store, each.problem) for each in found.problems]
+        return shapes.Overview(
+            crawls=[
+                shapes.CrawlRow(store=row.store, status=row.status, rate=row.rate, recent=row.recent)
+                for row in found.crawls
+            ],
+            stores=[_as(shapes.StoreHealth, each) for each in found.stores],
+            buses=[_as(shapes.BusHealth, each) for each in found.buses],
+            problems=problems,
+        )
+
+    async def read_crawl(self, store: str, crawl: str) -> shapes.CrawlView:
+        found = await crawls.read_crawl(self._context, store, crawl)
+        progress = found.progress
+        wait = next((_WAITS[each.kind] for each in progress.waits if each.kind in _WAITS), None)
+        return shapes.CrawlView(
+            status=found.details.status,
+            progress=shapes.Progress(
+                share=progress.share,
+                rate=progress.rate,
+                remaining=progress.estimate,
+                waits=None if progress.rate else wait,
+            ),
+            dead_kinds=found.details.dead_kinds,
+            trimmed=found.details.trimmed,
+        )
+
+    async def read_history(self, store: str, crawl: str, seconds: float, points: int) -> shapes.CrawlHistory:
+        return _as(shapes.CrawlHistory, await crawls.read_history(self._context, store, crawl, seconds, points))
+
+    async def read_events(self, store: str, crawl: str, after: int, limit: int) -> list[CrawlEvent]:
+        return await crawls.read_events(self._context, store, crawl, after, limit)
+
+    async def read_lanes(self, store: str, crawl: str, query: LaneQuery) -> LanePage:
+        return await crawls.read_lanes(self._context, store, crawl, query)
+
+    def describe_wait(self, lane: LaneState) -> shapes.LaneWait:
+        found = diagnosis.describe_wait(lane)
+        until = time.time() + found.seconds if found.seconds else 0.0
+        return shapes.LaneWait(kind=shapes.WaitKind(found.kind.value), until=until, text=found.text)
+
+    async def read_dead_letters(self, store: str, crawl: str, query: DeadQuery) -> shapes.DeadLetters:
+        found = await crawls.read_dead_letters(self._context, store, crawl, query)
+        return shapes.DeadLetters(letters=found.letters, groups=found.groups, next=found.next)
+
+    async def explain(self, store: str, crawl: str, url: str) -> CrawlExplanation:
+        return await crawls.explain(self._context, store, crawl, url)
+
+    async def read_items(self, store: str, crawl: str, limit: int, before: int, match: str) -> shapes.ItemPage:
+        return _as(shapes.ItemPage, await crawls.read_items(self._context, store, crawl, limit, before, match))
+
+    async def read_workers(self, store: str, crawl: str) -> list[shapes.WorkerState]:
+        return _as(list[shapes.WorkerState], await crawls.read_workers(self._context, store, crawl))
+
+    async def read_settings(self, store: str, crawl: str) -> list[shapes.SettingValue]:
+        found = await crawls.read_settings(self._context, store, crawl)
+        return [shapes.SettingValue(each.name, _to_text(each.value), str(each.source)) for each in found]
+
+    async def change_state(self, store: str, crawl: str, action: str, by: str) -> None:
+        await crawls.change_state(self._context, store, crawl, action, by)
+
+    async def set_rate(self, store: str, crawl: str, host: str, delay: float | None, by: str) -> None:
+        await crawls.set_rate(self._context, store, crawl, host, delay, by)
+
+    async def push_urls(self, store: str, crawl: str, urls: Sequence[str], by: str) -> int:
+        return (await crawls.push_urls(self._context, store, crawl, list(urls), by)).new
+
+    async def retry_dead(self, store: str, crawl: str, kind: str, message: str, url: str, by: str) -> int:
+        return (await crawls.retry_dead(self._context, store, crawl, kind, message, url, by)).revived
+
+    async def drain_worker(self, store: str, crawl: str, worker: str, by: str) -> None:
+        await crawls.drain_worker(self._context, store, crawl, worker, by)
+
+    async def export_items(self, store: str, crawl: str, target: str, by: str) -> int:
+        return sum((await crawls.export_items(self._context, store, crawl, target, by)).items.values())
+
+    async def move_crawl(self, store: str, crawl: str, target: str, by: str) -> None:
+        await crawls.move_crawl(self._context, store, crawl, target, by=by)
+
+    async def read_buses(self) -> list[shapes.BusHealth]:
+        return _as(list[shapes.BusHealth], await buses.read_buses(self._context))
+
+    async def describe_bus(self, bus: str) -> BusDescription:
+        return await buses.describe_bus(self._context, bus)
+
+    async def read_groups(self, bus: str) -> list[Group]:
+        return await buses.read_groups(self._context, bus)
+
+    async def read_lags(self, bus: str) -> list[shapes.LagPoint]:
+        return _as(list[shapes.LagPoint], await buses.read_lags(self._context, bus))
+
+    async def read_keys(self, bus: str) -> list[shapes.KeyKind]:
+        return []
+
+    async def peek_messages(self, bus: str, group: str, limit: int, dead: bool) -> list[Delivery]:
+        url = self._context.bus_url(bus)
+        return await self._context.read(
+            ("deliveries", bus, group, limit, dead),
+            f"The broker {bus}",
+            lambda: bus_operations.peek_messages(url, group, limit, dead=dead),
+        )
+
+    async def publish_message(
+        self, bus: str, topic: str, payload: str, key: str, headers: Mapping[str, str], by: str
+    ) -> None:
+        await buses.publish_message(self._context, bus, topic, payload, key, dict(headers), by)
+
+    async def purge_group(self, bus: str, group: str, dead: bool, forget: bool, by: str) -> int:
+        return (await buses.purge_group(self._context, bus, group, dead, forget, by)).count
+
+    async def republish_dead(self, bus: str, group: str, by: str) -> int:
+        return (await buses.republish_dead(self._context, bus, group, by=by)).count
+
+    async def read_jobs(self) -> shapes.JobsView:
+        return _as(shapes.JobsView, await jobs.read_jobs(self._context))
+
+    async def read_tasks(self, query: shapes.TaskQuery) -> shapes.TaskPage:
+        found = await jobs.read_tasks(self._context, _as(task_monitor.TaskQuery, query))
+        return shapes.TaskPage(
+            tasks=[_as(shapes.TaskRow, row) for row in found.tasks], next=found.next, counts=found.states
+        )
+
+    async def read_task(self, id: str) -> shapes.TaskRow:
+        found = await jobs.read_task(self._context, id)
+        row, state = _as(shapes.TaskRow, found.row), found.state
+        if state is None:
+            return row
+        has_failed = state.state in ("FAILURE", "RETRY", "REVOKED")
+        shown = _to_text(state.info)
+        return msgspec.structs.replace(
+            row,
+            state=state.state,
+            result=row.result or ("" if has_failed else shown),
+            exception=row.exception or (shown if has_failed else ""),
+            traceback=state.traceback or row.traceback,
+            progress=_find_progress(state.info),
+        )
+
+    async def send_task(self, name: str, args: str, kwargs: str, by: str) -> str:
+        try:
+            words = msgspec.json.decode(args or "[]", type=list[Any])
+            named = msgspec.json.decode(kwargs or "{}", type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            raise BadParameters(f"The arguments are not JSON: {error}") from error
+        return (await jobs.send_task(self._context, name, words, named, by=by)).id
+
+    async def revoke_task(self, id: str, terminate: bool, by: str) -> None:
+        await jobs.revoke_task(self._context, id, terminate, by)
+
+    async def resize_pool(self, worker: str, change: int, by: str) -> None:
+        await jobs.resize_pool(self._context, worker, change, by)
+
+    async def shut_down_worker(self, worker: str, by: str) -> None:
+        await jobs.shut_down_worker(self._context, worker, by)
+
+    async def read_schedules(self) -> list[shapes.ScheduleRow]:
+        return [
+            shapes.ScheduleRow(
+                name=each.name,
+                task=" ".join([each.task, *map(str, each.args)]),
+                when=each.text,
+                state=each.state,
+                source=each.source,
+                fires=[at.timestamp() for at in each.fires],
+                last=each.last.timestamp() if each.last else 0.0,
+                last_task=each.last_task or "",
+                last_result=each.last_state,
+                sent=each.sent,
+                skipped=each.skipped,
+                missed=each.missed,
+                note=each.note,
+            )
+            for each in await schedules.read_schedules(self._context)
+        ]
+
+    async def add_schedule(self, name: str, table: Mapping[str, Any], by: str) -> None:
+        await schedules.add_schedule(self._context, name, dict(table), by=by)
+
+    async def change_schedule(self, name: str, action: str, by: str) -> None:
+        await schedules.change_schedule(self._context, name, action, by)
+
+    async def find_spiders(self) -> list[shapes.SpiderFile]:
+        return [
+            shapes.SpiderFile(
+                path=each.file,
+                name=each.name,
+                doc=each.description,
+                arguments=[
+                    shapes.SpiderArgument(name=argument.name, type=_TYPES[argument.kind], default=argument.default)
+                    for argument in each.arguments
+                ],
+                error=each.error,
+            )
+            for each in await schedules.find_spiders(self._context)
+        ]
+
+    async def start_crawl(self, request: shapes.StartRequest, by: str) -> shapes.StartedCrawl:
+        if request.schedule:
+            await schedules.add_schedule(self._context, request.crawl or request.file, _make_table(request), by=by)
+            return shapes.StartedCrawl(crawl="", store=request.store)
+        wanted = spiders.StartRequest(
+            file=request.file,
+            arguments=request.arguments,
+            settings=request.settings,
+            outputs=tuple(request.outputs),
+            workers=request.workers,
+            crawl=request.crawl,
+            fresh=request.fresh,
+        )
+        found = await schedules.start_crawl(self._context, wanted, request.store, by)
+        store = request.store or next(iter(self._context.stores))
+        return shapes.StartedCrawl(crawl=found.crawl, store=store, pid=found.pid, log=found.log)
+
+    async def read_users(self) -> list[AccountRow]:
+        return await accounts.read_users(self._context)
+
+    async def add_user(self, name: str, password: str, role: Role, by: str) -> None:
+        await accounts.add_user(self._context, name, password, role, by)
+
+    async def add_token(self, name: str, role: Role, by: str) -> str:
+        return (await accounts.add_token(self._context, name, role, by)).token
+
+    async def remove_user(self, name: str, by: str) -> None:
+        await accounts.remove_user(self._context, name, by)
+
+    async def remove_token(self, name: str, by: str) -> None:
+        await accounts.remove_token(self._context, name, by)
+
+    async def read_audit(self, limit: int, before: int) -> AuditPage:
+        return await accounts.read_audit(self._context, limit, before)
+
+
+_TYPES: Final = {
+    spiders.ArgumentKind.TEXT: "str",
+    spiders.ArgumentKind.INTEGER: "int",
+    spiders.ArgumentKind.NUMBER: "float",
+    spiders.ArgumentKind.BOOLEAN: "bool",
+    spiders.ArgumentKind.JSON: "json",
+}
+
+
+def _make_problem(store: str, problem: diagnosis.Problem) -> shapes.Problem:
+    kind = _PROBLEMS.get(problem.kind, shapes.ProblemKind.OTHER)
+    fields: dict[str, str | int | float] = {"reason": str(problem.kind)} if kind is shapes.ProblemKind.OTHER else {}
+    return shapes.Problem(kind=kind, store=store, crawl=problem.crawl, fields=fields | problem.fields)
+
+
+def _make_table(request: shapes.StartRequest) -> dict[str, Any]:
+    """The schedule of a crawl: a crontab line, or every so many seconds."""
+    given = {
+        "output": request.outputs,
+        "arguments": request.arguments,
+        "settings": request.settings,
+        "workers": request.workers if request.workers > 1 else 0,
+        "crawl": request.crawl,
+        "fresh": request.fresh,
+    }
+    when = request.schedule.strip()
+    trigger = {"every": float(when)} if when.replace(".", "", 1).isdigit() else {"crontab": when}
+    kwargs = {name: value for name, value in given.items() if value}
+    return {"task": "uttu.crawl", "args": [request.file], "kwargs": kwargs, "overlap": "skip", **trigger}
+
+
+def _find_progress(info: Any) -> float | None:
+    share = info.get("share", info.get("progress")) if isinstance(info, dict) else None
+    return float(share) if isinstance(share, int | float) and 0 <= share <= 1 else None
+
+
+def _to_text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
