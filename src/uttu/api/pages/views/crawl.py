@@ -37,6 +37,7 @@ RANGES: Final = {
 _POINTS: Final = 120
 _ROWS: Final = 50
 _COLUMNS: Final = 8
+_SHORTEST_SECONDS: Final = 60.0
 
 
 async def _header(visit: Visit, tab: str) -> Context:
@@ -67,8 +68,10 @@ async def show_charts(visit: Visit) -> Context:
     points = history.points if history else []
     end = time.time()
     start = end - seconds
-    if chosen == "all" and points:
-        start, end = points[0].at - points[0].seconds, max(points[-1].at, points[0].at + 1)
+    if points:
+        # A young crawl fills the chart, and "all" ends where the crawl did.
+        end = points[-1].at if chosen == "all" else end
+        start = min(max(start, points[0].at - points[0].seconds), end - _SHORTEST_SECONDS)
     return context | {
         "charts": build_charts(points, start, end, visit.t),
         "history_error": error,
