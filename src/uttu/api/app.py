@@ -95,7 +95,7 @@ def create_app(config: DashboardConfig) -> Starlette:
             *pages.routes(),
         ],
         middleware=[Middleware(Guard, context=context)],
-        exception_handlers={UttuError: _explain, HTTPException: _explain_http, Exception: _explain_failure},
+        exception_handlers={UttuError: _explain, HTTPException: _explain_http},
         lifespan=run,
     )
     app.state.context = context
@@ -128,25 +128,29 @@ class Guard:
         state = request.state
         state.context, state.user, state.visitor, state.csrf, state.target = self._context, None, Visitor(), "", ""
         state.error = ""
-        status = 500
+        is_started = False
 
         async def complete(message: Message) -> None:
-            nonlocal status
+            nonlocal is_started
+            is_started = True
             if message["type"] == "http.response.start":
-                status = message["status"]
                 _add_headers(message, scope)
+                if request.method not in SAFE_METHODS:
+                    # Before the response: what a client knows to be done is in the log.
+                    self._record(request, message["status"])
             await send(message)
 
         try:
-            try:
-                self._admit(request)
-            except UttuError as error:
-                await (await _explain(request, error))(scope, receive, complete)
-            else:
-                await self._app(scope, receive, complete)
-        finally:
-            if scope["method"] not in SAFE_METHODS:
-                self._record(request, status)
+            self._admit(request)
+        except UttuError as error:
+            await (await _explain(request, error))(scope, receive, complete)
+            return
+        try:
+            await self._app(scope, receive, complete)
+        except Exception as error:
+            if is_started:
+                raise
+            await (await _explain_failure(request, error))(scope, receive, complete)
 
     def _admit(self, request: Request) -> None:
         access = self._context.access

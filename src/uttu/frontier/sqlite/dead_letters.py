@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from uttu.errors import StoreError
+from uttu.errors import RefusedData
 from uttu.model import Request, inspection
 from uttu.model.inspection import OTHER_MESSAGES, DeadGroup, DeadPage, DeadQuery, group_reason
 from uttu.model.lease import DeadLetter
@@ -183,7 +183,7 @@ def _parse_cursor(after: str) -> tuple[float, int]:
     try:
         return float(at), int(fp)
     except ValueError as error:
-        raise StoreError(f"There is no page of dead letters after {after!r}; begin with the first page") from error
+        raise RefusedData(f"There is no page of dead letters after {after!r}; begin with the first page") from error
 
 
 def revive(db: sqlite3.Connection, kind: str, url: str, message: str) -> int:

@@ -11,7 +11,7 @@ import sqlite3
 from typing import Any, Final
 
 from uttu.clock import Clock, SystemClock
-from uttu.errors import StoreError
+from uttu.errors import RefusedData
 from uttu.frontier.sqlite import dead_letters
 from uttu.frontier.sqlite.database import Database
 from uttu.frontier.sqlite.dead_letters import contains
@@ -221,7 +221,7 @@ def _parse_cursor(after: str) -> tuple[int, str]:
             return int(pending), name
     except ValueError:
         pass
-    raise StoreError(f"There is no page of lanes after {after!r}; begin with the first page")
+    raise RefusedData(f"There is no page of lanes after {after!r}; begin with the first page")
 
 
 def _repace(db: sqlite3.Connection, old: Pace, new: Pace) -> int:

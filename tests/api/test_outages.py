@@ -1,0 +1,80 @@
+"""A store that is killed shows within two seconds, holds up nobody, and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.api.running import Dashboard, run_dashboard
+from tests.api.test_streams import Listener
+from tests.harness.servers import RedisServer
+from uttu.frontier.base import Rules
+from uttu.frontier.redis.catalog import RedisCatalog
+
+
+@pytest.fixture
+def redis() -> Iterator[RedisServer]:
+    with RedisServer("any", appendonly=True) as server:
+        asyncio.run(_make(server.url))
+        yield server
+
+
+async def _make(url: str) -> None:
+    catalog = await RedisCatalog.connect(url)
+    store = await catalog.create("remote", Rules())
+    await catalog.keep("remote")
+    await store.frontier.close()
+    await catalog.close()
+
+
+@pytest.fixture
+def both(folder: Path, redis: RedisServer) -> Iterator[Dashboard]:
+    """A dashboard that watches the folder and Redis, also as a broker."""
+    Path("uttu.toml").write_text(f'[dashboard]\nstores = ["sqlite:.", "{redis.url}"]\nbuses = ["{redis.url}"]\n')
+    with run_dashboard(folder) as running:
+        yield running
+
+
+def test_redis_is_killed_and_comes_back(both: Dashboard, redis: RedisServer) -> None:
+    remote = next(name for name in both.context.stores if name.startswith("redis"))
+    found = both.get("/api/v1/crawls").json
+    assert {row["status"]["name"] for row in found["crawls"]} == {"shop", "remote"}
+    assert both.get(f"/api/v1/buses/{remote}/groups").status == 200
+    with Listener(both) as listener:
+        redis.kill()
+        killed = time.monotonic()
+        time.sleep(1.0)  # what was read before is kept for a second
+        for path in ("/api/v1/overview", "/", f"/crawls/{remote}/remote", f"/queues/{remote}"):
+            asked = time.monotonic()
+            answer = both.get(path)
+            assert time.monotonic() - asked < 2.5, path
+            assert answer.status in (200, 503), path
+        overview = both.get("/api/v1/overview").json
+        assert [bool(each["error"]) for each in overview["stores"]] == [False, True]
+        assert [bool(each["error"]) for each in overview["buses"]] == [True]
+        assert [row["status"]["name"] for row in overview["crawls"]] == ["shop"]
+        _, notice = listener.next()
+        assert notice["store"] == remote
+        assert notice["state"] == "away"
+        assert time.monotonic() - killed < 12
+        health = both.get("/healthz")
+        assert health.status == 503
+        assert health.json["stores"] == {"local": "ok", remote: "away"}
+        answer = both.get(f"/api/v1/crawls/{remote}/remote")
+        assert answer.status == 503
+        assert answer.headers["retry-after"]
+        began = time.monotonic()
+        assert both.get("/api/v1/crawls/local/shop").status == 200
+        assert time.monotonic() - began < 1
+        assert both.post(f"/api/v1/crawls/{remote}/remote:stop").status == 503
+        redis.restart()
+        deadline = time.monotonic() + 10
+        while both.get("/healthz").status != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert both.get(f"/api/v1/crawls/{remote}/remote").status == 200
+        assert listener.next()[1]["state"] == "back"
