@@ -119,7 +119,7 @@ class TestForms:
     async def test_wrong_rate(self, delay: str) -> None:
         data = SampleData()
         form = {"csrf": TOKEN, "host": "a.example", "delay": delay}
-        assert (await ask(create_sample_app(data), f"{CRAWL}/rate", form)).status == 400
+        assert (await ask(create_sample_app(data), f"{CRAWL}/rate", form)).status == 422
         assert not data.calls
 
     async def test_retry_of_a_group(self) -> None:

@@ -22,6 +22,8 @@ WIDTH: Final = 600
 HEIGHT: Final = 150
 _TICKS: Final = 4
 _HOURS: Final = 5
+# Larger values are drawn as this one, so that sums of a stack stay finite.
+_LARGEST: Final = 1e300
 
 
 class Series(msgspec.Struct, frozen=True):
@@ -214,7 +216,7 @@ def _path(style: str, drawn: str) -> Markup:
 
 
 def _clean(values: Sequence[float | None]) -> list[float | None]:
-    return [None if value is None or not math.isfinite(value) else max(0.0, value) for value in values]
+    return [None if value is None or not math.isfinite(value) else min(_LARGEST, max(0.0, value)) for value in values]
 
 
 def _stack(columns: list[list[float | None]]) -> list[list[float | None]]:
