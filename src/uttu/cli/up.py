@@ -68,9 +68,6 @@ def up(
     flower: Annotated[
         bool, typer.Option("--flower/--no-flower", help="Run Flower, which shows workers and tasks in the browser.")
     ] = True,
-||||||| merged common ancestors
-    beat: Annotated[bool, typer.Option("--beat/--no-beat", help="Start what the schedules say.")] = True,
-    flower: Annotated[bool, typer.Option("--flower/--no-flower", help="Show it all in the browser.")] = True,
     dashboard: Annotated[bool, typer.Option("--dashboard/--no-dashboard", help="Serve the dashboard, too.")] = True,
     level: Annotated[
         str, typer.Option("-l", "--loglevel", metavar="LEVEL", help="Celery's own log: debug, info, warning, error.")
