@@ -128,3 +128,38 @@ def test_a_flag_that_is_wrong_is_wrong_usage_and_nothing_else_is(
     with pytest.raises(ConfigError, match=message) as caught:
         config.load_settings({name: value}, {"throttle": "yes"}, folder=tmp_path, environment={})
     assert not isinstance(caught.value, UsageError)
+
+
+def test_each_setting_with_its_source(tmp_path: Path) -> None:
+    (tmp_path / "uttu.toml").write_text("delay = 2\nretries = 1\n[jobs]\nbroker = 'none of the crawl'\n")
+    given: dict[str, Any] = {"folder": tmp_path, "environment": {"UTTU_RETRIES": "2", "UTTU_MAX_DEPTH": "3"}}
+    spider, flags = {"delay": 1, "robots": False, "domains": ["a.example"]}, {"max_depth": "4"}
+    loaded = config.load_settings(spider, flags, **given)
+    shown = {each.name: each for each in config.describe_settings(loaded, spider, flags, **given)}
+    assert list(shown) == list(Settings.__struct_fields__)
+    found = {name: (each.value, each.source.value) for name, each in shown.items() if each.source != "default"}
+    assert found == {
+        "delay": (2.0, "uttu.toml"),
+        "robots": (False, "spider"),
+        "domains": (("a.example",), "spider"),
+        "retries": (2, "environment"),
+        "max_depth": (4, "flag"),
+    }
+    assert config.restore_settings(shown.values()) == loaded
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "masked"),
+    [
+        ("frontier", "redis://u:secret@h/0", "redis://u:***@h/0"),
+        ("bus", "amqp://u:secret@h", "amqp://u:***@h"),
+        ("feed", "kafka://h?topic=t&password=secret", "kafka://h?topic=t&password=***"),
+        ("proxy", "http://secret@p.example:3128", "http://***@p.example:3128"),
+        ("proxy", "http://p.example:3128", "http://p.example:3128"),
+        ("proxy", "u:secret@p.example", "***@p.example"),
+        ("headers", {"Cookie": "secret", "Accept": "text/html"}, {"Cookie": "***", "Accept": "text/html"}),
+        ("delay", 0.5, 0.5),
+    ],
+)
+def test_secrets_are_masked(name: str, value: Any, masked: Any) -> None:
+    assert config.mask_setting(name, value) == masked

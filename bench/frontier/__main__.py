@@ -1,11 +1,11 @@
 """The frontiers alone, without a crawler.
 
-    python -m bench.frontier [cost] [memory] [load] [--sizes 100000 1000000] [--peers .venv-bench/bin/python]
+    python -m bench.frontier [cost] [memory] [load] [inspect] [--sizes 100000 1000000] [--peers .venv-bench/bin/python]
 
 ``cost``: microseconds for a new URL, for a known one, and for leasing and settling a page, as the crawl grows.
-``memory``: bytes a URL takes on Redis. ``load``: pages a second that clients can lease from one Redis. All three unless
-some are named. Prints tables and writes ``bench/results/frontier_*.json``. Ten million URLs take half an hour, and at
-most 1.5 GB on disk and 1.5 GB of memory.
+``memory``: bytes a URL takes on Redis. ``load``: pages a second that clients can lease from one Redis. ``inspect``:
+milliseconds that operators wait for lists in a large crawl. All unless some are named. Prints tables and writes
+``bench/results/frontier_*.json``. Ten million URLs take half an hour, and at most 1.5 GB on disk and 1.5 GB of memory.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from bench.common import save
-from bench.frontier import cost, load, memory
+from bench.frontier import cost, inspect, load, memory
 from tests.harness.servers import RedisServer
 
-PARTS = ("cost", "memory", "load")
+PARTS = ("cost", "memory", "load", "inspect")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="part", help="cost, memory, load")
+    parser.add_argument("parts", nargs="*", metavar="part", help="cost, memory, load, inspect")
     parser.add_argument("--sizes", type=int, nargs="+", default=[100_000, 1_000_000], help="URLs seen, growing")
     parser.add_argument("--stores", nargs="+", choices=cost.STORES, default=list(cost.STORES))
     parser.add_argument("--kind", default="redis", choices=["redis", "valkey"])
@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="for the load")
     parser.add_argument("--rounds", type=int, default=3, help="for the load")
     parser.add_argument("--abroad", action="store_true", help="in the load, new links lead to any host")
+    parser.add_argument("--inspect-urls", type=int, default=3_000_000, help="URLs of the crawl that is inspected")
     options = parser.parse_args()
     parts = options.parts or PARTS
     if unknown := set(parts) - set(PARTS):
@@ -53,6 +54,8 @@ def main() -> None:
     if "load" in parts:
         measured = load.measure(options.kind, options.clients, options.seconds, options.abroad, options.rounds)
         save("frontier_load", server | measured)
+    if "inspect" in parts:
+        save("frontier_inspect", server | inspect.measure(stores, options.kind, options.inspect_urls))
 
 
 def _read_version(kind: Any) -> str:

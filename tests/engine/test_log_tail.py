@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from logging.handlers import QueueHandler
+from queue import Queue
 
 import pytest
 
@@ -46,6 +48,20 @@ def test_others_get_what_they_got_before(caplog: pytest.LogCaptureFixture) -> No
     assert [line.text for line in tail.lines][-2:] == ["Only kept", "For all"]
     assert [record.getMessage() for record in caplog.records] == ["For all"]
     assert (uttu.level, uttu.propagate, uttu.handlers) == before
+
+
+def test_handlers_of_a_program_get_what_they_got_before() -> None:
+    records: Queue[logging.LogRecord] = Queue()
+    handler = QueueHandler(records)
+    _log.addHandler(handler)
+    try:
+        with keep_log_tail() as tail:
+            _log.info("Not made")
+            _log.warning("For the program")
+            assert tail.lines[-1].text == "For the program"
+    finally:
+        _log.removeHandler(handler)
+    assert [records.get_nowait().getMessage() for _ in range(records.qsize())] == ["For the program"]
 
 
 def test_warnings_are_printed_without_any_setup() -> None:

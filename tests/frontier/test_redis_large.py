@@ -23,9 +23,8 @@ from uttu.frontier.redis import connection, records, transfer
 from uttu.frontier.redis.connection import StoreConnection
 from uttu.frontier.transfer import DeadBatch, HistoryBatch, ItemBatch, MovedItem, RequestBatch
 from uttu.model import Dead, Done, Lease, Outcome, Retry
-from uttu.model.inspection import DeadQuery
 from uttu.testing.clock import FakeClock
-from uttu.testing.contracts.store import EASY, numbers, page, pages
+from uttu.testing.contracts.store import EASY, list_dead, numbers, page, pages
 from uttu.testing.contracts.transfer import ORDERS, rules_of
 
 T = TypeVar("T")
@@ -107,7 +106,7 @@ async def test_a_page_that_is_too_large_is_dead_and_says_so(server: RedisServer)
         assert await in_time(store.frontier.settle(outcomes)) == set()
         counts = await store.frontier.counts()
         assert (counts.pending, counts.done, counts.dead, counts.items) == (0, 2, 2, 2)
-        letters = {letter.request.url: letter for letter in (await store.inspector.dead(DeadQuery())).letters}
+        letters = {letter.request.url: letter for letter in await list_dead(store.inspector)}
         letter = letters[large.request.url]
         dropped = "its 4 items and 1 links are 1.0 MB and were dropped; of one page the store takes 0.8 MB"
         assert (letter.kind, letter.reason) == ("handler", dropped)

@@ -14,7 +14,12 @@ MOST = sum(age // distance + 2 for distance, age in RESOLUTIONS) + 1
 ages = st.one_of(
     st.integers(0, 3 * LONGEST // 2).map(float),
     st.floats(0, 3 * 3600),
-    *(st.integers(-40, 40).map(lambda steps, age=age: float(age + steps * SAMPLE_SECONDS)) for _, age in RESOLUTIONS),
+    # Around the ages at which the distance changes.
+    st.builds(
+        lambda longest, steps: float(longest + steps * SAMPLE_SECONDS),
+        st.sampled_from([longest for _, longest in RESOLUTIONS]),
+        st.integers(-40, 40),
+    ),
 )
 histories = st.lists(ages, max_size=200).map(lambda found: sorted({NOW - age for age in found}))
 

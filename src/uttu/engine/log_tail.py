@@ -2,7 +2,8 @@
 
 By default the level of the log is ``warning``, so records of level ``info`` are not made at all. While a tail is kept,
 the logger ``uttu`` makes them, and passes on only those that would have been made without the tail. Records about
-single pages (``uttu.page``) keep their level: a crawl may give up thousands of pages a second.
+single pages (``uttu.page``) keep their level: a crawl may give up thousands of pages a second. If a program has added
+handlers to these loggers, their levels stay, and the tail gets what the handlers get.
 
 One tail serves all crawls of a process; see :func:`keep_log_tail`.
 """
@@ -54,7 +55,8 @@ class LogTail(logging.Handler):
         if self._users > 1:
             return
         self._former = (_LOGGER.level, _PAGE_LOGGER.level)
-        self._is_raised = _LOGGER.propagate and _LOGGER.getEffectiveLevel() > logging.INFO
+        is_quiet = _LOGGER.getEffectiveLevel() > logging.INFO
+        self._is_raised = is_quiet and _LOGGER.propagate and not _has_handlers()
         if self._is_raised:
             if _PAGE_LOGGER.level == logging.NOTSET:
                 _PAGE_LOGGER.setLevel(_LOGGER.getEffectiveLevel())
@@ -72,6 +74,12 @@ class LogTail(logging.Handler):
             _LOGGER.setLevel(self._former[0])
             _PAGE_LOGGER.setLevel(self._former[1])
             self._is_raised = False
+
+
+def _has_handlers() -> bool:
+    """Whether a program has added handlers to Uttu's loggers. They would get records that were not made before."""
+    known = [each for name, each in logging.root.manager.loggerDict.items() if name.startswith("uttu.")]
+    return any(isinstance(each, logging.Logger) and each.handlers for each in (_LOGGER, *known))
 
 
 _tail: Final = LogTail()

@@ -73,11 +73,12 @@ async def read_samples(store: CrawlStore, status: CrawlStatus, seconds: float) -
     since = now - seconds
     longest = next((distance for distance, age in RESOLUTIONS if seconds <= age), RESOLUTIONS[-1][0])
     samples = await store.history.samples(since - 2 * longest)
-    last = samples[-1].at if samples else 0.0
-    if status.alive and now - last >= 1:
-        samples.append(make_sample(now, status.counts, status.workers.values()))
-    elif not status.alive and status.active > last:
-        samples.append(make_sample(status.active, status.counts, status.workers.values()))
+    present = make_sample(now if status.alive else status.active, status.counts, status.workers.values())
+    if not samples or present.at - samples[-1].at >= 1:
+        samples.append(present)
+    elif present.done + present.dead > samples[-1].done + samples[-1].dead:
+        # The last sample of a run is dated to the next slot, and a run that follows may end before that.
+        samples.append(msgspec.structs.replace(present, at=samples[-1].at + 1))
     first = next((number for number, each in enumerate(samples) if each.at >= since), len(samples))
     return samples[max(first - 1, 0) :]
 

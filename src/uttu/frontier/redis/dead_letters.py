@@ -24,6 +24,8 @@ from uttu.model.lease import DeadLetter
 
 _AT_ONCE: Final = 250
 _GROUPS_AT_ONCE: Final = 100
+# A search ends after this time, even if it has not looked at MOST_SEARCHED letters.
+_SEARCH_SECONDS: Final = 0.08
 # Letters of the version before may still come from its workers; they are looked for once in this time.
 _REGROUP_SECONDS: Final = 60.0
 _LAST: Final = "last"
@@ -64,12 +66,15 @@ class DeadLetters:
         chosen = (await self._groups()).choose(query.kind, query.message)
         left, letters, more = inspection.MOST_SEARCHED, list[DeadLetter](), bool(chosen)
         match = query.match.encode().lower().decode()  # ASCII letters only
+        end = monotonic() + _SEARCH_SECONDS
         while more and left > 0 and len(letters) < query.limit:
             limit, most = min(query.limit - len(letters), _AT_ONCE), min(left, _AT_ONCE)
             found = await self._crawl.operate("list_dead", [chosen, time, member, limit, most, match], _Found)
             letters += map(_to_letter, found.letters)
             more, time, member = found.more, found.time, found.member
             left -= found.looked
+            if match and monotonic() > end:
+                break
         return DeadPage(letters, f"{time}:{member}" if more else "")
 
     async def groups(self) -> list[DeadGroup]:

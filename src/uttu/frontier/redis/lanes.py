@@ -28,7 +28,7 @@ from uttu.model.lease import LaneState
 _FEW_LANES: Final = 1000
 _FRESH_SECONDS: Final = 10.0
 _STALE_SECONDS: Final = 60.0
-_STEP: Final = 5000
+_STEP: Final = 2000
 _AT_ONCE: Final = 500
 # Lanes that have changed meanwhile leave gaps in a page, which are filled with this many further reads at most.
 _MOST_READS: Final = 5
@@ -59,7 +59,7 @@ class LaneIndex:
         self._scan: asyncio.Task[None] | None = None
 
     async def select(self, crawl: RedisCrawl, only: LaneFilter, match: str, now: float) -> list[_Row]:
-        """Return the lanes that match, in order."""
+        """Return the lanes that match, in order. ``match`` is in lower case, as hosts are."""
         if int(await crawl.read("HLEN", crawl.key("lanes"))) <= _FEW_LANES:
             return await _select(await _read_rows(crawl), only, match, now)
         await self._refresh(crawl)
@@ -144,7 +144,7 @@ async def _select(rows: list[_Row], only: LaneFilter, match: str, now: float) ->
     for first in range(0, len(rows), _STEP):
         step = rows[first : first + _STEP]
         if match:
-            step = [row for row in step if match in row[1].lower()]
+            step = [row for row in step if match in row[1]]
         found += [row for row in step if belongs(row, now)]
         await asyncio.sleep(0)
     return found
@@ -152,23 +152,32 @@ async def _select(rows: list[_Row], only: LaneFilter, match: str, now: float) ->
 
 async def _read_rows(crawl: RedisCrawl) -> list[_Row]:
     seen: set[bytes] = set()
-    runs: list[list[_Row]] = []
+    rows: list[_Row] = []
     async for chunk in scan(crawl.server, "HSCAN", crawl.key("lanes")):
         # HSCAN may return a lane twice.
         fresh = [(name, kept) for name, kept in chunk if name not in seen]
         seen.update(name for name, _ in fresh)
-        runs.append(sorted(_to_row(name.decode(), _decode_lane(kept)) for name, kept in fresh))
-    # Merge pairs of runs. One sort of everything would stop the event loop for a tenth of a second.
-    while len(runs) > 1:
-        runs = [await _merge(runs[index : index + 2]) for index in range(0, len(runs), 2)]
-    return runs[0] if runs else []
+        rows += [_to_row(name.decode(), _decode_lane(kept)) for name, kept in fresh]
+    return await _sort(rows)
 
 
-async def _merge(runs: list[list[_Row]]) -> list[_Row]:
-    merged = [row for run in runs for row in run]
-    merged.sort()
-    await asyncio.sleep(0)
-    return merged
+async def _sort(rows: list[_Row]) -> list[_Row]:
+    """Sort without a long pause: split the rows into parts of about ``_STEP`` by value, and sort each part.
+
+    The rows come in the order of a hash table, so the first ones are a fair sample of all.
+    """
+    sample = sorted(rows[:_STEP])
+    bounds = sample[:: max(1, len(sample) * _STEP // max(1, len(rows)))][1:]
+    parts: list[list[_Row]] = [[] for _ in range(len(bounds) + 1)]
+    for first in range(0, len(rows), _STEP):
+        for row in rows[first : first + _STEP]:
+            parts[bisect.bisect_right(bounds, row)].append(row)
+        await asyncio.sleep(0)
+    found: list[_Row] = []
+    for part in parts:
+        found += sorted(part)
+        await asyncio.sleep(0)
+    return found
 
 
 def _to_row(name: str, lane: LaneRecord) -> _Row:

@@ -69,8 +69,8 @@ def recount_groups(db: sqlite3.Connection) -> None:
     db.execute("DELETE FROM dead_groups WHERE count = 0")
 
 
-def group_all(db: sqlite3.Connection) -> None:
-    """Group all letters of a file that has no groups yet."""
+def copy_letters(db: sqlite3.Connection, source: str) -> None:
+    """Copy all letters from a table of layout 3, which has no groups, in the order of their deaths."""
     ids: dict[tuple[str, str], int] = {}
     counts: Counter[int] = Counter()
 
@@ -83,7 +83,12 @@ def group_all(db: sqlite3.Connection) -> None:
         return number
 
     db.create_function("group_letter", 2, group)
-    db.execute("UPDATE dead SET grp = group_letter(kind, reason)")
+    columns = "fp, lane, rank, seq, attempt, record, at, kind, reason, detail, status"
+    db.execute(
+        f"INSERT INTO dead ({columns}, grp) SELECT {columns}, group_letter(kind, reason)"
+        # Sort fingerprints only: the records of a million letters are more than fits into memory.
+        f" FROM (SELECT fp AS number FROM {source} ORDER BY at LIMIT -1) CROSS JOIN {source} ON fp = number"
+    )
     db.executemany("INSERT INTO dead_groups VALUES (?, ?, ?, ?)", [(n, *key, counts[n]) for key, n in ids.items()])
     db.create_function("group_letter", 2, None)
 
@@ -91,8 +96,8 @@ def group_all(db: sqlite3.Connection) -> None:
 def read_groups(db: sqlite3.Connection) -> list[DeadGroup]:
     """See :meth:`uttu.frontier.base.Inspector.dead_groups`."""
     rows = db.execute(
-        "SELECT g.kind, message, count, last.at, last.record ->> 'u' FROM dead_groups g JOIN dead last ON last.fp ="
-        " (SELECT fp FROM dead WHERE grp = g.id ORDER BY at DESC, fp DESC LIMIT 1) ORDER BY count DESC, g.kind, message"
+        "SELECT g.kind, message, count, last.at, last.record ->> 'u' FROM dead_groups g JOIN dead last ON last.id ="
+        " (SELECT id FROM dead WHERE grp = g.id ORDER BY at DESC, id DESC LIMIT 1) ORDER BY count DESC, g.kind, message"
     )
     return [
         DeadGroup(kind=kind, message=message, count=count, last=at, sample=url)
@@ -108,10 +113,10 @@ def read_page(db: sqlite3.Connection, query: DeadQuery) -> DeadPage:
     if not walk:
         return DeadPage([])
     rows = db.execute(
-        "SELECT d.at, d.fp, record, kind, reason, detail, status, attempt"
+        "SELECT d.at, d.id, record, kind, reason, detail, status, attempt"
         # CROSS keeps the order of the walk, and takes no more of it than the page needs.
-        f" FROM (SELECT at, fp FROM ({walk} LIMIT {most if query.match else limit + 1})) w"
-        f" CROSS JOIN dead d ON d.fp = w.fp {_MATCHES if query.match else ''} LIMIT {limit + 1}",
+        f" FROM (SELECT at, id FROM ({walk} LIMIT {most if query.match else limit + 1})) w"
+        f" CROSS JOIN dead d ON d.id = w.id {_MATCHES if query.match else ''} LIMIT {limit + 1}",
         bindings | _patterns(query.match),
     ).fetchall()
     letters = [
@@ -156,17 +161,17 @@ _AFTER_ALL = (1e18, 0)  # a time that no letter has
 
 
 def _walk(db: sqlite3.Connection, query: DeadQuery) -> tuple[str, dict[str, Any]]:
-    """Return a SELECT of times and fingerprints, latest first, from the cursor on; empty if there are none."""
+    """Return a SELECT of times and ids, latest first, from the cursor on; empty if there are none."""
     places = ["true"]
     if query.message:
         places = [f"grp = {number}" for number in _find_groups(db, query.kind, query.message)]
     elif query.kind:
         places = ["kind = :kind"]
-    at, fp = _parse_cursor(query.after) if query.after else _AFTER_ALL
+    at, number = _parse_cursor(query.after) if query.after else _AFTER_ALL
     # SQLite merges the parts of the union as it goes, so each is read no further than needed.
-    parts = [f"SELECT at, fp FROM dead WHERE {place} AND (at, fp) < (:at, :fp)" for place in places]
-    walk = f"{' UNION ALL '.join(parts)} ORDER BY at DESC, fp DESC" if parts else ""
-    return walk, {"kind": query.kind, "at": at, "fp": fp}
+    parts = [f"SELECT at, id FROM dead WHERE {place} AND (at, id) < (:at, :id)" for place in places]
+    walk = f"{' UNION ALL '.join(parts)} ORDER BY at DESC, id DESC" if parts else ""
+    return walk, {"kind": query.kind, "at": at, "id": number}
 
 
 def _find_groups(db: sqlite3.Connection, kind: str, message: str) -> list[int]:
@@ -174,14 +179,14 @@ def _find_groups(db: sqlite3.Connection, kind: str, message: str) -> list[int]:
     return [number for (number,) in db.execute(query, (message, kind))]
 
 
-def _cursor(at: float, fp: int) -> str:
-    return f"{at!r} {fp}"
+def _cursor(at: float, number: int) -> str:
+    return f"{at!r} {number}"
 
 
 def _parse_cursor(after: str) -> tuple[float, int]:
-    at, _, fp = after.partition(" ")
+    at, _, number = after.partition(" ")
     try:
-        return float(at), int(fp)
+        return float(at), int(number)
     except ValueError as error:
         raise RefusedData(f"There is no page of dead letters after {after!r}; begin with the first page") from error
 

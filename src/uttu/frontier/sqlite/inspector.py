@@ -182,9 +182,8 @@ def _page_of_lanes(db: sqlite3.Connection, query: LaneQuery, now: float) -> Lane
         bindings["pending"], bindings["name"] = _parse_cursor(query.after)
         chosen = f"({chosen}) AND (-pending, name) > (-:pending, :name)"
     rows = db.execute(
-        "SELECT name, pending, active, total, delay, cap, due, held, reason, pinned FROM lanes WHERE id IN"
-        # Sort ids only: the rows are long.
-        f" (SELECT id FROM lanes WHERE {chosen} ORDER BY pending DESC, name LIMIT :limit) ORDER BY pending DESC, name",
+        "SELECT name, pending, active, total, delay, cap, due, held, reason, pinned FROM lanes"
+        f" WHERE {chosen} ORDER BY pending DESC, name LIMIT :limit",
         bindings,
     ).fetchall()
     lanes = [

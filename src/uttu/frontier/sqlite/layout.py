@@ -10,7 +10,8 @@
     delayed  (due, fp) → record           retries that are not due yet
     leases   id → record, worker          requests owned by workers; ids only grow (AUTOINCREMENT) and serve
                                           as fencing tokens
-    dead     fp → record, reason, grp     dead letters, kept for the operator; listed by time, by kind and by group
+    dead     id → fp, record, reason, …   dead letters in the order of their deaths, so that lists read neighbours;
+                                          indexes for lists by time, by kind and by group
     dead_groups  id → kind, message       dead letters with alike reasons, counted; see dead_letters
     history  seq → fp, status, note       results of done pages; append-only, never searched by the crawl
                                           itself, so it has no index
@@ -37,7 +38,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from uttu.frontier.sqlite.dead_letters import group_all
+from uttu.frontier.sqlite.dead_letters import copy_letters
 
 VERSION = 4
 APPLICATION = 0x55747475  # "Uttu": SQLite's mark of whose file it is
@@ -69,12 +70,6 @@ CREATE TABLE leases (
     worker TEXT NOT NULL, deadline REAL NOT NULL
 );
 CREATE INDEX leases_deadline ON leases (deadline);
-CREATE TABLE dead (
-    fp INTEGER PRIMARY KEY, lane INTEGER NOT NULL, rank INTEGER NOT NULL, seq INTEGER NOT NULL,
-    attempt INTEGER NOT NULL, record TEXT NOT NULL, at REAL NOT NULL,
-    kind TEXT NOT NULL, reason TEXT NOT NULL, detail TEXT NOT NULL, status INTEGER NOT NULL,
-    grp INTEGER NOT NULL DEFAULT 0
-);
 CREATE TABLE history (
     seq INTEGER PRIMARY KEY, fp INTEGER NOT NULL, at REAL NOT NULL, status INTEGER NOT NULL, size INTEGER NOT NULL,
     links INTEGER NOT NULL, items INTEGER NOT NULL, note TEXT NOT NULL
@@ -97,12 +92,17 @@ INSERT INTO tally VALUES (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
 CREATE TABLE facts (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
 # The tables and indexes that layout 4 added.
-_GROUPS = """
+_DEAD = """
+CREATE TABLE dead (
+    id INTEGER PRIMARY KEY, fp INTEGER NOT NULL UNIQUE, lane INTEGER NOT NULL, rank INTEGER NOT NULL,
+    seq INTEGER NOT NULL, attempt INTEGER NOT NULL, record TEXT NOT NULL, at REAL NOT NULL, kind TEXT NOT NULL,
+    reason TEXT NOT NULL, detail TEXT NOT NULL, status INTEGER NOT NULL, grp INTEGER NOT NULL
+);
 CREATE TABLE dead_groups (
     id INTEGER PRIMARY KEY, kind TEXT NOT NULL, message TEXT NOT NULL, count INTEGER NOT NULL, UNIQUE (kind, message)
 );
 """
-# SQLite appends the key, the fingerprint, to each of them, so they order letters of the same moment as well.
+# SQLite appends the key to each of them, so they order letters of the same moment as well.
 _DEAD_INDEXES = """
 CREATE INDEX dead_at ON dead (at);
 CREATE INDEX dead_kind ON dead (kind, at);
@@ -113,7 +113,7 @@ CREATE TABLE samples (slot INTEGER PRIMARY KEY, at REAL NOT NULL, sample TEXT NO
 CREATE INDEX samples_at ON samples (at);
 CREATE TABLE events (position INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, fields TEXT NOT NULL);
 """
-SCHEMA = _TABLES + _GROUPS + _DEAD_INDEXES + _HISTORY
+SCHEMA = _TABLES + _DEAD + _DEAD_INDEXES + _HISTORY
 
 # The statements that upgrade each layout to the next.
 _UPGRADES = {
@@ -128,7 +128,7 @@ CREATE TABLE marks (total INTEGER PRIMARY KEY, position INTEGER NOT NULL);
 ALTER TABLE tally ADD COLUMN trimmed INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE tally ADD COLUMN cut INTEGER NOT NULL DEFAULT 0;
 """,
-    3: f"ALTER TABLE dead ADD COLUMN grp INTEGER NOT NULL DEFAULT 0;\n{_GROUPS}{_HISTORY}",
+    3: f"ALTER TABLE dead RENAME TO dead_3;\n{_DEAD}{_HISTORY}",
 }
 
 
@@ -138,8 +138,8 @@ def upgrade(connection: sqlite3.Connection, layout: int) -> None:
         connection.execute("BEGIN IMMEDIATE")
         _run(connection, _UPGRADES[layout])
         if layout == 3:
-            group_all(connection)
-            _run(connection, _DEAD_INDEXES)
+            copy_letters(connection, "dead_3")
+            _run(connection, f"DROP TABLE dead_3;\n{_DEAD_INDEXES}")
         connection.execute(f"PRAGMA user_version = {layout + 1}")
         connection.execute("COMMIT")
     except BaseException:

@@ -289,9 +289,9 @@ _WALKS = (
         text=8,
     ),
     _Walk(
-        "SELECT d.fp, d.fp, l.name, d.rank, d.seq, d.attempt, d.record, ?1 - d.at, d.kind, d.reason, d.detail, d.status"
-        " FROM dead d CROSS JOIN lanes l ON l.id = d.lane WHERE d.fp > ?3 ORDER BY d.fp LIMIT ?2",
-        (_LOWEST,),
+        "SELECT d.id, d.fp, l.name, d.rank, d.seq, d.attempt, d.record, ?1 - d.at, d.kind, d.reason, d.detail, d.status"
+        " FROM dead d CROSS JOIN lanes l ON l.id = d.lane WHERE d.id > ?3 ORDER BY d.id LIMIT ?2",
+        (0,),
         lambda rows: DeadBatch(_dead(rows)),
         text=6,
     ),

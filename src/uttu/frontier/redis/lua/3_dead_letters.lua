@@ -11,7 +11,7 @@
 
 local LANE, RANK, ATTEMPT, LOSSES, ENTRY, WORKER, START = 1, 2, 3, 4, 5, 6, 7 -- fields of a lease
 local LOST_MESSAGE, OTHER_MESSAGES, LAST = 'its worker was lost N times while it had this page', 'other messages', 'last'
-local MOST_BYTES = 4000000 -- size of the letters in one reply
+local MOST_BYTES, MOST_READ = 4000000, 64 -- size of the letters in one reply; members of a group read at once
 
 local function member_of(seq)
   return string.char(96 + #seq) .. seq
@@ -102,8 +102,9 @@ local function step(reader, after)
   repeat
     reader.index = reader.index + 2
     if reader.index > #reader.found then
-      reader.found = call('ZREVRANGE', reader.key, reader.rank, reader.rank + reader.chunk - 1, 'WITHSCORES')
-      reader.rank, reader.index = reader.rank + #reader.found / 2, 1
+      local rank = call('ZREVRANK', reader.key, reader.member) + 1
+      reader.found = call('ZREVRANGE', reader.key, rank, rank + MOST_READ - 1, 'WITHSCORES')
+      reader.index = 1
     end
     reader.member, reader.time = reader.found[reader.index], reader.found[reader.index + 1]
     reader.score = tonumber(reader.time)
@@ -133,14 +134,16 @@ local function sift(heap, index)
   end
 end
 
+-- Returns a reader for each group, as a heap. Most groups give few letters of a page, so few are read ahead.
 local function open_readers(crawl, ids, after, most)
-  local heap, chunk = {}, math.max(4, math.min(100, math.ceil(2 * most / #ids)))
+  local heap, ahead = {}, math.min(MOST_READ, math.ceil(most / #ids) + 1)
   for _, id in ipairs(ids) do
-    local reader = { key = group_key(crawl, id), rank = 0, chunk = chunk, found = {}, index = 0 }
-    if after then
-      reader.rank = call('ZCOUNT', reader.key, '(' .. after.time, '+inf')
+    local key, latest = group_key(crawl, id), after and after.time or '+inf'
+    local reader = { key = key, index = -1 }
+    reader.found = call('ZREVRANGEBYSCORE', key, latest, '-inf', 'WITHSCORES', 'LIMIT', 0, ahead)
+    if reader.found[1] then
+      step(reader, after)
     end
-    step(reader, after)
     if reader.member then
       heap[#heap + 1] = reader
     end
@@ -157,7 +160,7 @@ end
 local function list_dead(crawl, asked)
   local ids, time, member, limit, most, match = asked[1], asked[2], asked[3], asked[4], asked[5], asked[6]
   local after = time and { time = time, score = tonumber(time), member = member }
-  local heap = open_readers(crawl, ids, after, most)
+  local heap = open_readers(crawl, ids, after, match == '' and limit or most)
   local told, looked, bytes = {}, 0, 0
   while heap[1] and looked < most and #told < limit and bytes < MOST_BYTES do
     local reader = heap[1]
