@@ -80,8 +80,15 @@ def test_workers_and_queues(shop: Workshop) -> None:
     assert worker.pool
     (queue,) = jobs.read_queues(shop.app)
     assert queue.name == shop.name
-    assert jobs.resize_pool(shop.app, worker.name, 1) == 3
-    assert jobs.resize_pool(shop.app, worker.name, -1) == 2
+    for change, wanted in ((1, 3), (-1, 2)):
+        jobs.resize_pool(shop.app, worker.name, change)
+        wait_until(
+            lambda wanted=wanted: (
+                [each.concurrency for each in jobs.read_job_workers(shop.app) if shop.name in each.name] == [wanted]
+            ),  # type: ignore[misc]
+            f"the pool has {wanted} processes",
+            seconds=20,
+        )
     with pytest.raises(UttuError, match="does not answer"):
         jobs.resize_pool(shop.app, "nobody@here", 1, timeout=0.5)
 

@@ -212,15 +212,14 @@ def read_queues(app: Celery) -> list[JobQueue]:
     return found
 
 
-def resize_pool(app: Celery, worker: str, change: int, timeout: float = 2.0) -> int:
-    """Add processes to a worker, or remove some if ``change`` is negative. Returns its new number.
+def resize_pool(app: Celery, worker: str, change: int, timeout: float = 2.0) -> None:
+    """Ask a worker to add processes, or to remove some if ``change`` is negative. It does so a moment later.
 
     :raises UttuError: the worker does not answer, or can't do it.
     """
     call = app.control.pool_grow if change > 0 else app.control.pool_shrink
     with map_driver_errors(app):
         _check_reply(call(abs(change), destination=[worker], reply=True, timeout=timeout), worker)
-    return next((each.concurrency for each in read_job_workers(app) if each.name == worker), 0)
 
 
 def shutdown_worker(app: Celery, worker: str) -> None:
