@@ -145,13 +145,13 @@ class SampleData:
                 kind=ProblemKind.CUT_SHORT,
                 store="local",
                 crawl="catalogue",
-                fields={"command": "uttu crawl catalogue.py"},
+                fields={"pages": 90_562, "command": "uttu crawl catalogue.py"},
             ),
             Problem(
                 kind=ProblemKind.ERRORS,
                 store="redis-10.0.0.5-6379-0",
                 crawl="shop-prices",
-                fields={"share": 0.12, "message": self._text("HTTP 503 Service Unavailable")},
+                fields={"share": 0.24, "seconds": 300.0},
             ),
             Problem(
                 kind=ProblemKind.LAG, bus="rabbitmq-10.0.0.6", fields={"group": self._text("indexer"), "lag": 48_211}
@@ -389,9 +389,9 @@ class SampleData:
         if self.is_empty:
             return []
         log = [
-            LogLine(self.now - 30, "INFO", self._text("uttu.engine: joined crawl shop-prices")),
-            LogLine(self.now - 12, "WARNING", "uttu.engine: img.example.net is held for 120 s: HTTP 429"),
-            LogLine(self.now - 4, "ERROR", self._text("uttu.engine: handler parse_product failed: KeyError: 'price'")),
+            LogLine(self.now - 30, "info", self._text("uttu.engine: joined crawl shop-prices")),
+            LogLine(self.now - 12, "warning", "uttu.engine: img.example.net is held for 120 s: HTTP 429"),
+            LogLine(self.now - 4, "error", self._text("uttu.engine: handler parse_product failed: KeyError: 'price'")),
         ]
         return [
             WorkerState(

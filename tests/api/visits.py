@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lxml import html
 
 _CRAWL = "/crawls/local/shop-prices"
@@ -33,6 +35,11 @@ PATHS = (
     "/login",
 )
 _SPOKEN = ("title", "placeholder", "aria-label", "data-confirm", "data-label", "alt", "data-live-text")
+
+
+def parse_page(page: str) -> Any:
+    """The document of a page."""
+    return html.document_fromstring(page)
 
 
 def read_texts(page: str) -> list[str]:

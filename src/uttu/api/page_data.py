@@ -30,7 +30,11 @@ _PROBLEMS: Final = {
     ProblemKind.NO_WORKERS: shapes.ProblemKind.NO_WORKERS,
     ProblemKind.SILENT_WORKERS: shapes.ProblemKind.WORKER_SILENT,
     ProblemKind.STALLED: shapes.ProblemKind.STALLED,
+    ProblemKind.FAILED: shapes.ProblemKind.FAILED,
+    ProblemKind.UNATTENDED: shapes.ProblemKind.UNATTENDED,
     ProblemKind.ERRORS: shapes.ProblemKind.ERRORS,
+    ProblemKind.REFUSED: shapes.ProblemKind.REFUSED,
+    ProblemKind.NO_ANSWER: shapes.ProblemKind.NO_ANSWER,
 }
 _WAITS: Final = {
     ProgressWait.FLIGHT: shapes.WaitKind.ACTIVE,

@@ -24,7 +24,7 @@ MOST_EVENTS: Final = 2000
 """How many events of a crawl are kept: the latest."""
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
+class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The numbers of a crawl at one moment. All but the first three and ``workers`` are totals since its start."""
 
     at: float
@@ -62,7 +62,7 @@ class EventKind(StrEnum):
     """An output failed, or works again. Fields: output, what, reason."""
 
 
-class CrawlEvent(msgspec.Struct, frozen=True, kw_only=True):
+class CrawlEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Something that happened in a crawl.
 
     ``position`` is the store's time in microseconds, and grows with each event of a crawl.

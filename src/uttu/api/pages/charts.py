@@ -22,6 +22,8 @@ WIDTH: Final = 600
 HEIGHT: Final = 150
 _TICKS: Final = 4
 _HOURS: Final = 5
+# Larger values are drawn as this one, so that sums of a stack stay finite.
+_LARGEST: Final = 1e300
 
 
 class Series(msgspec.Struct, frozen=True):
@@ -214,7 +216,7 @@ def _path(style: str, drawn: str) -> Markup:
 
 
 def _clean(values: Sequence[float | None]) -> list[float | None]:
-    return [None if value is None or not math.isfinite(value) else max(0.0, value) for value in values]
+    return [None if value is None or not math.isfinite(value) else min(_LARGEST, max(0.0, value)) for value in values]
 
 
 def _stack(columns: list[list[float | None]]) -> list[list[float | None]]:
@@ -242,7 +244,8 @@ def _runs(layer: list[float | None]) -> list[list[int]]:
 
 def _choose_step(top: float) -> float:
     """The smallest round number of which ``_TICKS`` reach ``top``."""
-    if top <= 0:
+    # Smaller values than this are drawn as zero.
+    if top < 1e-9:
         return 1 / _TICKS
     wanted = top / _TICKS
     size = 10.0 ** math.floor(math.log10(wanted))

@@ -240,7 +240,9 @@ def parse_when(text: str) -> dict[str, Any]:
 
 async def start_crawl(sent: Sent) -> Done:
     """Start the crawl of a spider file, or schedule it if there is a schedule."""
-    fields = sent.fields
+    fields, schedule = sent.fields, sent.text("schedule")
+    if schedule and (every := parse_when(schedule).get("every")):
+        schedule = f"{every:g}"
     request = StartRequest(
         file=sent.need("file"),
         arguments={
@@ -254,7 +256,7 @@ async def start_crawl(sent: Sent) -> Done:
         crawl=sent.text("crawl"),
         store=sent.text("store"),
         fresh=sent.text("fresh") == "on",
-        schedule=sent.text("schedule"),
+        schedule=schedule,
     )
     started = await sent.data.start_crawl(request, sent.by)
     if request.schedule:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -89,7 +89,7 @@ class LiveHub:
             if self._rooms.get(key) is room:
                 del self._rooms[key]
 
-    async def watch(self, key: LiveKey) -> AsyncIterator[dict[str, str]]:
+    async def watch(self, key: LiveKey) -> AsyncGenerator[dict[str, str], None]:
         """Yield fragments that changed; an empty dict after ``_QUIET_SECONDS`` without a change.
 
         :raises TooManyRooms: see :meth:`enter`.

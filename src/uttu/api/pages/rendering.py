@@ -36,6 +36,8 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     csrf: str = ""
     language: str = "en"
     theme: str = "auto"
+    has_session: bool = True
+    """Whether the user can log out: not if the dashboard has no users, or by token."""
     done: str = ""
     """A message about the form that was sent before."""
 

@@ -23,7 +23,8 @@ from uttu.api.pages.rendering import THEMES, Frame, Rendered, render
 from uttu.api.pages.shapes import PageData, Role, User
 from uttu.api.pages.translation import COOKIE, LANGUAGES, Translator, choose_language, mark
 from uttu.api.pages.views import View, Visit, access, crawl, jobs, overview, queues, schedules, start
-from uttu.errors import BusError, StoreError, UttuError
+from uttu.api.problems import find_status
+from uttu.errors import UttuError
 
 THEME_COOKIE: Final = "uttu_theme"
 _YEAR: Final = 365 * 86_400
@@ -86,6 +87,7 @@ def read_frame(request: Request, user: User) -> Frame:
         csrf=str(getattr(request.state, "csrf", "")),
         language=language,
         theme=theme if theme in THEMES else "auto",
+        has_session=getattr(getattr(request.state, "visitor", None), "via", "session") == "session",
         done=done,
     )
 
@@ -128,8 +130,7 @@ class Pages:
         try:
             context = await page.view(Visit(self._data, frame.user, t, params, frame.query))
         except UttuError as error:
-            status = 503 if isinstance(error, (StoreError, BusError)) else 400
-            return render("unavailable.html", frame, {**shared, "error": str(error)}), status
+            return render("unavailable.html", frame, {**shared, "error": str(error)}), find_status(error)
         return render(page.template, frame, {**shared, **context}), 200
 
     async def _render_live(self, key: LiveKey) -> dict[str, str]:
@@ -184,7 +185,7 @@ class Pages:
             try:
                 done = await form.handle(Sent(self._data, user.name, t, request.path_params, fields))
             except UttuError as error:
-                return _fail(frame, str(error), 503 if isinstance(error, (StoreError, BusError)) else 400)
+                return _fail(frame, str(error), find_status(error))
             if done.secret:
                 shown = {**_plain(t("Token"), "users"), "name": done.what, "secret": done.secret}
                 return HTMLResponse(render("secret.html", frame, shown).html, headers={"cache-control": "no-store"})

@@ -136,19 +136,24 @@ def tone(value: object) -> str:
 
 
 _PROBLEMS: Final = {
-    ProblemKind.STORE_AWAY: mark("The store {address} does not answer: {error}"),
-    ProblemKind.BUS_AWAY: mark("The broker {address} does not answer: {error}"),
-    ProblemKind.CUT_SHORT: mark("{crawl} was cut short: no process works on it. Continue with: {command}"),
-    ProblemKind.UNREADABLE: mark("{crawl} can't be read: {error}"),
-    ProblemKind.NO_WORKERS: mark("{crawl} is running, but no worker reports. Start one with: {command}"),
-    ProblemKind.WORKER_SILENT: mark("Worker {worker} of {crawl} has not reported for {seconds}"),
-    ProblemKind.STALLED: mark("{crawl} has {pending} pages to do and fetched none for {seconds}"),
-    ProblemKind.ERRORS: mark("{crawl}: {share} of the last pages failed, most often with “{message}”"),
-    ProblemKind.HELD: mark("{crawl}: {count} hosts are held back, most often because of “{reason}”"),
+    ProblemKind.STORE_AWAY: mark("The store {store} does not answer: {reason}"),
+    ProblemKind.BUS_AWAY: mark("The broker {bus} does not answer: {reason}"),
+    ProblemKind.CUT_SHORT: mark("{crawl} was cut short with {pages} pages to do. Continue with: {command}"),
+    ProblemKind.UNREADABLE: mark("{crawl} can't be read: {reason}"),
+    ProblemKind.NO_WORKERS: mark("{crawl} is running, but no worker reports. Start one with: uttu worker FILE"),
+    ProblemKind.WORKER_SILENT: mark(
+        "{workers} workers of {crawl} with pages in hand do not report any more, such as {example}"
+    ),
+    ProblemKind.STALLED: mark("{crawl} has {pages} pages to do and finished none for {seconds}"),
+    ProblemKind.ERRORS: mark("{crawl}: {share} of the pages of the last {seconds} failed"),
+    ProblemKind.FAILED: mark("{crawl} stopped by itself: {reason}. Continue with: {command}"),
+    ProblemKind.UNATTENDED: mark("The outputs of {crawl} are incomplete. Complete them with: {command}"),
+    ProblemKind.REFUSED: mark("{crawl}: sites refuse {share} of its requests with 403, 429 or 503"),
+    ProblemKind.NO_ANSWER: mark("{crawl}: {share} of its requests get no answer"),
     ProblemKind.LAG: mark("Group {group} is {lag} messages behind"),
     ProblemKind.DEAD_MESSAGES: mark("Group {group} has {count} dead letters"),
-    ProblemKind.SCHEDULE: mark("Schedule {schedule}: {error}"),
-    ProblemKind.OTHER: mark("{error}"),
+    ProblemKind.SCHEDULE: mark("Schedule {schedule}: {reason}"),
+    ProblemKind.OTHER: mark("{crawl}: {reason}"),
 }
 
 

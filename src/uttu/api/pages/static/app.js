@@ -4,6 +4,8 @@
 
 const base = document.querySelector("meta[name=base]").content;
 const language = document.documentElement.lang;
+// Sweden writes 2026-11-18 14:05:09, which everybody reads the same way and which sorts.
+const dates = "sv-SE";
 
 // Times ------------------------------------------------------------------------------------------------------------
 
@@ -15,9 +17,9 @@ const formats = {
   full: { year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" },
 };
 const formatters = Object.fromEntries(
-  Object.entries(formats).map(([name, options]) => [name, new Intl.DateTimeFormat(language, options)]),
+  Object.entries(formats).map(([name, options]) => [name, new Intl.DateTimeFormat(name === "full" ? dates : language, options)]),
 );
-const withZone = new Intl.DateTimeFormat(language, { ...formats.full, timeZoneName: "short" });
+const withZone = new Intl.DateTimeFormat(dates, { ...formats.full, timeZoneName: "short" });
 
 function localize(root) {
   for (const element of root.querySelectorAll("time[datetime]")) {
@@ -91,7 +93,7 @@ function swap(name, html) {
 }
 
 function watch(path) {
-  const state = document.getElementById("live-state");
+  const state = document.getElementById("connection");
   const show = (name) => {
     state.dataset.state = name;
     state.textContent = state.dataset[`${name}Text`];

@@ -11,7 +11,7 @@ from typing import Final
 
 from uttu.api.pages.charts import Series, TimeChart
 from uttu.api.pages.formatting import format_bytes, format_duration, format_number, format_value
-from uttu.api.pages.shapes import HistoryPoint, PageData
+from uttu.api.pages.shapes import HistoryPoint, PageData, Role, StoreHealth
 from uttu.api.pages.translation import Translator, mark
 from uttu.api.pages.views import Context, Visit, attempt
 from uttu.errors import UttuError
@@ -37,6 +37,7 @@ RANGES: Final = {
 _POINTS: Final = 120
 _ROWS: Final = 50
 _COLUMNS: Final = 8
+_SHORTEST_SECONDS: Final = 60.0
 
 
 async def _header(visit: Visit, tab: str) -> Context:
@@ -67,15 +68,26 @@ async def show_charts(visit: Visit) -> Context:
     points = history.points if history else []
     end = time.time()
     start = end - seconds
-    if chosen == "all" and points:
-        start, end = points[0].at - points[0].seconds, max(points[-1].at, points[0].at + 1)
+    if points:
+        # A young crawl fills the chart, and "all" ends where the crawl did.
+        end = points[-1].at if chosen == "all" else end
+        start = min(max(start, points[0].at - points[0].seconds), end - _SHORTEST_SECONDS)
     return context | {
         "charts": build_charts(points, start, end, visit.t),
         "history_error": error,
+        "others": await _other_stores(visit),
         "range": chosen,
         "ranges": RANGES,
         "events": list(reversed(events or [])),
     }
+
+
+async def _other_stores(visit: Visit) -> list[StoreHealth]:
+    """Where an admin may move the crawl."""
+    if not visit.user.role.allows(Role.ADMIN):
+        return []
+    found, _ = await attempt(visit.data.read_overview())
+    return [each for each in found.stores if each.name != visit.params["store"]] if found else []
 
 
 def build_charts(points: Sequence[HistoryPoint], start: float, end: float, t: Translator) -> list[TimeChart]:
