@@ -83,7 +83,7 @@ def test_roles(guarded: Guarded, endpoint: Endpoint) -> None:
     for role in Role:
         if endpoint.name in ("log_out", "change_own_password"):
             continue
-        body = {} if endpoint.method == "POST" else None
+        body: dict[str, str] | None = {} if endpoint.method == "POST" else None
         by_token = guarded.dashboard.ask(endpoint.method, path_of(endpoint), body, token=guarded.tokens[role])
         cookie, csrf = guarded.sessions[role]
         headers = {"X-CSRF-Token": csrf}
@@ -133,8 +133,8 @@ def test_every_route_is_guarded(guarded: Guarded) -> None:
         for name in route.param_convertors:
             path = path.replace(f"{{{name}}}", "none")
         for method in (route.methods or set()) - {"HEAD"}:
-            body = {"headers": {"Content-Type": "application/x-www-form-urlencoded"}} if method == "POST" else {}
-            answer = guarded.dashboard.ask(method, path, b"" if method == "POST" else None, **body)
+            kind = {"Content-Type": "application/x-www-form-urlencoded"}
+            answer = guarded.dashboard.ask(method, path, b"" if method == "POST" else None, kind)
             is_asked = answer.status == 303 and "/login" in answer.headers["location"]
             assert answer.status in (401, 403) or is_asked, (method, path, answer.status)
 

@@ -10,6 +10,7 @@ from uttu.cli.app import app_for
 
 COMMANDS = [
     "new",
+    "spiders",
     "crawl",
     "worker",
     "status",
@@ -32,6 +33,8 @@ COMMANDS = [
     "shell",
     "fetch",
     "demo",
+    "dashboard",
+    "open",
     "up",
     "down",
     "bus",

@@ -54,12 +54,6 @@ class Answered(msgspec.Struct, frozen=True):
     workers: int
 
 
-class Resized(msgspec.Struct, frozen=True):
-    """The new number of processes of a worker."""
-
-    processes: int
-
-
 def require_broker(context: Context) -> Any:
     """The Celery app, if its broker may be asked.
 
@@ -166,10 +160,11 @@ async def revoke_task(context: Context, id: TaskId, terminate: bool = False, by:
 
 async def resize_pool(
     context: Context, worker: str, change: Annotated[int, msgspec.Meta(ge=-64, le=64)], by: str = ""
-) -> Resized:
+) -> Answered:
     """Add processes to a worker of jobs, or remove some if ``change`` is negative."""
     app = require_broker(context)
-    return Resized(await context.change(_WHAT, asyncio.to_thread(operations.resize_pool, app, worker, change)))
+    await context.change(_WHAT, asyncio.to_thread(operations.resize_pool, app, worker, change))
+    return Answered(1)
 
 
 async def shut_down_worker(context: Context, worker: str, by: str = "") -> Answered:
