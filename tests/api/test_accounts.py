@@ -125,7 +125,8 @@ def test_a_port_that_is_taken(uttu: Uttu) -> None:
     assert "--port" in told.err
 
 
-def test_open_without_a_dashboard(uttu: Uttu) -> None:
+def test_open_without_a_dashboard(uttu: Uttu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UTTU_DASHBOARD_PORT", "9")
     told = uttu("open")
     assert told.code == 3
     assert "uttu dashboard" in told.err

@@ -145,17 +145,18 @@ def test_all_that_jobs_need(folder: Path) -> None:
         up.wait_for("beat: Starting")
         assert uttu_in(folder, "jobs", "call", "tasks.add", "-a", "[2, 3]", "--wait") == "5"
         # Flower asks the workers, and gives them a second to answer.
+        up.wait_for("The dashboard is at http://127.0.0.1:")
         wait_until(lambda: len(flower_says(folder, "workers?refresh=1")) == 2, "Flower knows both workers")
         server = Embedded(folder)
         up.process.send_signal(signal.SIGINT)
         assert up.end() == 0
         wait_until(lambda: not server.is_running, "the server is gone")
     heads = {line.partition(" |")[0].rstrip() for line in up.lines}
-    assert heads == {"up", "worker1", "worker2", "beat", "flower"}
+    assert heads == {"up", "worker1", "worker2", "beat", "flower", "dashboard"}
 
 
 def test_without_beat_and_flower(folder: Path) -> None:
-    with Up(folder, "--no-beat", "--no-flower", "-c", "1") as up:
+    with Up(folder, "--no-beat", "--no-flower", "--no-dashboard", "-c", "1") as up:
         up.wait_for("worker@")
         up.wait_for("ready.")
         up.process.terminate()
@@ -164,7 +165,7 @@ def test_without_beat_and_flower(folder: Path) -> None:
 
 
 def test_jobs_are_finished_first(folder: Path) -> None:
-    with Up(folder, "--no-beat", "--no-flower", "-c", "1") as up:
+    with Up(folder, "--no-beat", "--no-flower", "--no-dashboard", "-c", "1") as up:
         up.wait_for("ready.")
         uttu_in(folder, "jobs", "call", "tasks.write", "-a", '["done", 2]')
         wait_until((folder / "begun").exists, "the job begins")
@@ -174,7 +175,7 @@ def test_jobs_are_finished_first(folder: Path) -> None:
 
 
 def test_once_more_stops_at_once(folder: Path) -> None:
-    with Up(folder, "--no-beat", "--no-flower", "-c", "1") as up:
+    with Up(folder, "--no-beat", "--no-flower", "--no-dashboard", "-c", "1") as up:
         up.wait_for("ready.")
         uttu_in(folder, "jobs", "call", "tasks.write", "-a", '["done", 600]')
         wait_until((folder / "begun").exists, "the job begins")
@@ -190,7 +191,7 @@ def test_once_more_stops_at_once(folder: Path) -> None:
 
 
 def test_one_that_dies_is_started_again(folder: Path) -> None:
-    with Up(folder, "--no-flower", "-c", "1") as up:
+    with Up(folder, "--no-flower", "--no-dashboard", "-c", "1") as up:
         up.wait_for("ready.")
         up.child("worker").kill()
         up.wait_for("worker was killed by signal 9; it is started again")
@@ -199,14 +200,14 @@ def test_one_that_dies_is_started_again(folder: Path) -> None:
 
 
 def test_schedules_are_kept(folder: Path) -> None:
-    with Up(folder, "--no-flower", "-c", "1") as up:
+    with Up(folder, "--no-flower", "--no-dashboard", "-c", "1") as up:
         up.wait_for("ready.")
         uttu_in(folder, "schedule", "add", "often", "--task", "tasks.write", "--every", "1", "--args", '["done", 0]')
         wait_until((folder / "done").exists, "the schedule's job is done", said=lambda: "\n".join(up.lines))
 
 
 def test_the_server_killed_comes_back(folder: Path) -> None:
-    with Up(folder, "--no-flower", "-c", "1") as up:
+    with Up(folder, "--no-flower", "--no-dashboard", "-c", "1") as up:
         up.wait_for("ready.")
         pid = int(Embedded(folder).place.pid.read_text())
         os.kill(pid, signal.SIGKILL)
@@ -217,14 +218,14 @@ def test_the_server_killed_comes_back(folder: Path) -> None:
 
 def test_one_that_dies_again_and_again_ends_it(folder: Path) -> None:
     (folder / "tasks.py").write_text("import os\nos._exit(7)\n")
-    with Up(folder, "--no-flower", "--no-beat", "-c", "1") as up:
+    with Up(folder, "--no-flower", "--no-dashboard", "--no-beat", "-c", "1") as up:
         assert up.end() == 1
     assert up.lines[-1] == "uttu: worker ended with exit code 7, 5 times in a row; its message is above\n"
 
 
 def test_what_can_not_get_better_is_not_tried_again(folder: Path) -> None:
     (folder / "tasks.py").unlink()
-    with Up(folder, "--no-flower", "--no-beat") as up:
+    with Up(folder, "--no-flower", "--no-dashboard", "--no-beat") as up:
         assert up.end() == 1
     assert sum("ended with exit code 3" in line for line in up.lines) == 2  # as it happens, and as the reason
     assert not any("started again" in line for line in up.lines)
@@ -245,7 +246,7 @@ def test_killed_it_takes_all_along(folder: Path) -> None:
 def test_a_configured_broker_is_used(folder: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UTTU_JOBS_BROKER", redis_url)
     monkeypatch.setenv("UTTU_JOBS_QUEUE", folder.name)
-    with Up(folder, "--no-beat", "--no-flower", "-c", "1") as up:
+    with Up(folder, "--no-beat", "--no-flower", "--no-dashboard", "-c", "1") as up:
         up.wait_for("the broker is redis://")
         up.wait_for("ready.")
         assert uttu_in(folder, "jobs", "call", "tasks.add", "-a", "[2, 3]", "--wait") == "5"
@@ -264,7 +265,7 @@ def test_down_ends_up(folder: Path) -> None:
 
 
 def test_down_does_not_wait_long_for_a_job(folder: Path) -> None:
-    with Up(folder, "--no-beat", "--no-flower", "-c", "1") as up:
+    with Up(folder, "--no-beat", "--no-flower", "--no-dashboard", "-c", "1") as up:
         up.wait_for("ready.")
         uttu_in(folder, "jobs", "call", "tasks.write", "-a", '["done", 600]')
         wait_until((folder / "begun").exists, "the job begins")
@@ -318,7 +319,7 @@ def test_down_with_nothing_to_stop(uttu: Uttu, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_nothing_to_run(uttu: Uttu) -> None:
-    told = uttu("up", "--workers", "0", "--no-beat", "--no-flower")
+    told = uttu("up", "--workers", "0", "--no-beat", "--no-flower", "--no-dashboard")
     assert told.code == 2
     assert "Nothing to run" in told.err
 
@@ -331,7 +332,7 @@ def test_one_log_for_all_processes_and_the_crawls_they_run(folder: Path) -> None
             "@spider.page\ndef page(page):\n    page.log.info('seen')\n    yield page.follow_all('a')\n"
         )
         options = ("--log-level", "debug", "--log-file", "all.log", "--log-format", "json")
-        with Up(folder, "--no-flower", "-c", "1", *options) as up:
+        with Up(folder, "--no-flower", "--no-dashboard", "-c", "1", *options) as up:
             up.wait_for("ready.")
             uttu_in(folder, "jobs", "call", "uttu.crawl", "-a", '["pages.py"]', "--wait")
             up.process.send_signal(signal.SIGINT)

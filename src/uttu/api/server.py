@@ -13,12 +13,14 @@ import logging
 import socket
 from typing import Any, Final
 
+import msgspec
 import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from uttu.api.app import close_streams, create_app
-from uttu.api.settings import DashboardConfig
+from uttu.api.settings import PORT, DashboardConfig
+from uttu.clients.addresses import is_port_free
 from uttu.errors import ConfigError, UsageError
 
 _HEAD_SECONDS: Final = 10.0
@@ -26,6 +28,7 @@ _UNREAD_MILLISECONDS: Final = 20_000
 _LARGEST_HEAD: Final = 32 * 1024
 _MOST_CONNECTIONS: Final = 500
 _END_SECONDS: Final = 2
+_PORTS: Final = 50
 _log = logging.getLogger("uttu.api")
 
 
@@ -105,6 +108,15 @@ def bind(config: DashboardConfig) -> socket.socket:
             raise UsageError(f"Port {settings.port} is in use. {hint}") from error
         raise UsageError(f"The dashboard can't listen on {settings.host}: {error.strerror}") from error
     return listening
+
+
+def choose_port(config: DashboardConfig) -> DashboardConfig:
+    """Take the next free port if the default one is in use, as by the dashboard of another folder."""
+    settings = config.settings
+    if settings.port != PORT or is_port_free(PORT, settings.host):
+        return config
+    port = next((port for port in range(PORT + 1, PORT + _PORTS) if is_port_free(port, settings.host)), PORT)
+    return msgspec.structs.replace(config, settings=msgspec.structs.replace(settings, port=port))
 
 
 def make_server(config: DashboardConfig) -> DashboardServer:

@@ -34,6 +34,7 @@ from uttu.settings import (
 TABLE: Final = "dashboard"
 VARIABLE: Final = ENVIRONMENT_PREFIX + "DASHBOARD_"
 LOCAL: Final = "local"
+PORT: Final = 8642
 _ACCESS_FILE: Final = DATA_FOLDER / "dashboard" / "access.json"
 
 
@@ -42,7 +43,7 @@ class DashboardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     # Where it listens
     host: str = "127.0.0.1"
-    port: int = 8642
+    port: int = PORT
     tls_cert: str = ""
     tls_key: str = ""
 
@@ -94,6 +95,11 @@ class DashboardConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def access_file(self) -> Path:
         return self.folder / Path(self.settings.users).expanduser()
+
+    @property
+    def url_file(self) -> Path:
+        """Where a running dashboard writes its address, for ``uttu open``."""
+        return self.access_file.with_name("url")
 
 
 def load_config(

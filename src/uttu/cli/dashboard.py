@@ -62,7 +62,8 @@ def run(
         typer.Option(help="The address to listen on; 127.0.0.1 without it.", metavar="ADDRESS", show_default=False),
     ] = "",
     port: Annotated[
-        int | None, typer.Option(help="The port; 8642 without it.", min=1, max=65535, show_default=False)
+        int | None,
+        typer.Option(help="The port; without it 8642, or the next free one.", min=1, max=65535, show_default=False),
     ] = None,
     tls_cert: Annotated[str, typer.Option(help="The certificate, for https.", metavar="FILE", show_default=False)] = "",
     tls_key: Annotated[str, typer.Option(help="The key of the certificate.", metavar="FILE", show_default=False)] = "",
@@ -74,11 +75,15 @@ def run(
     if ctx.invoked_subcommand:
         return
     config = load(host=host, port=port, tls_cert=tls_cert, tls_key=tls_key, root_path=root_path)
-    from uttu.api.server import bind, make_server
+    from uttu.api.server import bind, choose_port, make_server
+
+    if port is None:
+        config = choose_port(config)
 
     server = make_server(config)
     with bind(config) as listening:
         print(f"The dashboard is at {config.settings.url}", file=sys.stderr, flush=True)
+        config.url_file.write_text(config.settings.url)
         server.run(sockets=[listening])
 
 
@@ -185,19 +190,22 @@ def _show(rows: list[AccountRow], as_json: bool, words: str, command: str) -> No
 
 def open_page() -> None:
     """Open the dashboard of this folder in the browser."""
+    import contextlib
     import socket
     import webbrowser
+    from urllib.parse import urlsplit
 
-    settings = load().settings
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(settings.host, settings.host)
+    config = load()
+    url = config.settings.url
+    with contextlib.suppress(OSError):
+        url = config.url_file.read_text().strip() or url
+    parts = urlsplit(url)
     try:
-        socket.create_connection((host, settings.port), 2).close()
+        socket.create_connection((parts.hostname or "", parts.port or 80), 2).close()
     except OSError as error:
-        raise ConfigError(
-            f"No dashboard answers at {settings.url}: start it with uttu dashboard, or uttu up"
-        ) from error
-    print(settings.url)
-    webbrowser.open(settings.url)
+        raise ConfigError(f"No dashboard answers at {url}: start it with uttu dashboard, or uttu up") from error
+    print(url)
+    webbrowser.open(url)
 
 
 globals()["open"] = open_page

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from uttu.errors import StoreError
+from uttu.errors import RefusedData
 from uttu.frontier.redis.cache import CrawlCache
 from uttu.frontier.redis.crawl import RedisCrawl, decode_entry, decode_names
 from uttu.frontier.redis.records import DeadRecord, scan
@@ -160,7 +160,7 @@ def _parse_cursor(after: str) -> _Place | None:
             return _Place(time, member)
     except ValueError:
         pass
-    raise StoreError(f"No page of dead letters ends at {after!r}. Begin with the first page")
+    raise RefusedData(f"No page of dead letters ends at {after!r}. Begin with the first page")
 
 
 def _to_letter(record: DeadRecord) -> DeadLetter:

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from uttu.errors import StoreError
+from uttu.errors import RefusedData, StoreError
 from uttu.frontier.redis.crawl import RedisCrawl
 from uttu.frontier.redis.records import LaneRecord, scan
 from uttu.model import Pace
@@ -194,4 +194,4 @@ def _parse_cursor(after: str) -> tuple[int, str] | None:
     pending, colon, name = after.partition(":")
     if colon and pending.isascii() and pending.isdigit():
         return -int(pending), name
-    raise StoreError(f"No page of lanes ends at {after!r}. Begin with the first page")
+    raise RefusedData(f"No page of lanes ends at {after!r}. Begin with the first page")
