@@ -45,7 +45,7 @@ async def test_ipv6_addresses_are_in_brackets(url: str, hosts: list[tuple[str, i
         ("redis://host?colour=blue", "unknown option 'colour'"),
         ("redis://host?decode_responses=yes", "unknown option 'decode_responses'"),
         ("redis://host?ssl_ca_certs=/etc/hostname", "need rediss://"),
-        ("rediss://host?ssl_ca_certs=/not/there.pem", "no file /not/there.pem"),
+        ("rediss://host?ssl_ca_certs=/not/there.pem", "the file /not/there.pem does not exist"),
         ("rediss://host?ssl_check_hostname=perhaps", "'ssl_check_hostname'"),
         ("redis+unix://", "redis\\+unix:///"),
         ("redis+unix://run/redis.sock", "redis\\+unix:///"),

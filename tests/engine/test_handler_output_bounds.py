@@ -155,12 +155,14 @@ async def test_others_have_their_turns_meanwhile(handler: Callable[[], Any]) -> 
 
     beating = asyncio.create_task(beat())
     await asyncio.sleep(0)
+    began = time.monotonic()
     with HandlerRun(StepTracker(), lease(), 0) as run:
         _, stored = await collect(handler(), run)
     beating.cancel()
     assert len(stored) == 60
     assert len(gaps) > 2
-    assert max(gaps) < 0.8
+    # Without turns, one gap takes all of the time.
+    assert max(gaps) < 0.6 * (time.monotonic() - began)
 
 
 async def test_while_a_handler_waits_it_does_not_run() -> None:
