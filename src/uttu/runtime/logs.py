@@ -159,7 +159,7 @@ class _StderrHandler(logging.Handler):
     """Writes to the current ``sys.stderr``: the live table of ``uttu crawl`` replaces it while it is drawn."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        # Any error: a spider may have replaced the stream with an object of its own, or with None.
+        # Any error: a spider may have replaced the stream with its own object, or with None.
         with contextlib.suppress(Exception):
             sys.stderr.write(self.format(record) + "\n")
             sys.stderr.flush()

@@ -251,7 +251,7 @@ def _rewrite_references(text: str) -> str:
 
 
 def _read_doctype(text: str) -> tuple[int, frozenset[str]]:
-    """Where the DOCTYPE ends, and the names of the entities that it declares. 0 if there is none."""
+    """Where the DOCTYPE ends, and the names of the entities that it declares. 0 without one."""
     start = text.find("<!DOCTYPE", 0, 4096)
     if start < 0:
         return 0, frozenset()
