@@ -223,6 +223,7 @@ _TESTS: dict[tuple[str, str], Callable[[Block, Path, str], None]] = {
 }
 
 _link = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_picture = re.compile(r"!\[[^\]]*\]\(([^)\s]+)\)")
 _heading = re.compile(r"^#+ +(.*?) *#*$", re.MULTILINE)
 
 
@@ -236,6 +237,12 @@ def test_the_links(page: Path) -> None:
         assert there.exists(), f"{link} leads nowhere"
         if anchor:
             assert anchor in _anchors(there), f"{link}: there is no such heading"
+
+
+@pytest.mark.parametrize("page", pages(), ids=_name)
+def test_the_pictures(page: Path) -> None:
+    for picture in _picture.findall(prose(page)):
+        assert (page.parent / picture).is_file(), f"there is no picture {picture}"
 
 
 def _anchors(page: Path) -> set[str]:
