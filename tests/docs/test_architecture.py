@@ -23,9 +23,9 @@ def defines(path: str, name: str) -> bool:
     )
 
 
-def test_there_are_three_walks() -> None:
-    assert len(re.findall(r"^\| file \|", TEXT, re.MULTILINE)) == 3
-    assert len(HOPS) > 40
+def test_there_are_four_walks() -> None:
+    assert len(re.findall(r"^\| file \|", TEXT, re.MULTILINE)) == 4
+    assert len(HOPS) > 60
 
 
 @pytest.mark.parametrize(("path", "name"), HOPS)

@@ -35,6 +35,7 @@ from tests.docs.blocks import (
     uttu_words,
 )
 from uttu import settings
+from uttu.api.settings import DashboardSettings
 from uttu.cli.app import app_for
 from uttu.cli.options import parse_pairs
 from uttu.jobs.settings import JobSettings
@@ -89,6 +90,7 @@ def _look(block: Block) -> None:
         case "toml":
             table = tomllib.loads(block.text)
             msgspec.convert(table.pop("jobs", {}), JobSettings)
+            msgspec.convert(table.pop("dashboard", {}), DashboardSettings)
             settings.load_settings(table, {}, folder=Path("nowhere"), environment={})
 
 
@@ -100,6 +102,8 @@ def _parse(words: list[str]) -> None:
     while hasattr(command, "commands"):
         if rest[:1] == ["-A"]:  # the only option of a group
             rest = rest[2:]
+        if command.invoke_without_command and (not rest or rest[0].startswith("-")):
+            break  # a group that does something by itself: uttu dashboard --port 9000
         assert rest, f"{name} needs a command"
         assert rest[0] in command.commands, f"there is no command {name} {rest[0]}"
         command, name, rest = command.commands[rest[0]], f"{name} {rest[0]}", rest[1:]
@@ -219,6 +223,7 @@ _TESTS: dict[tuple[str, str], Callable[[Block, Path, str], None]] = {
 }
 
 _link = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_picture = re.compile(r"!\[[^\]]*\]\(([^)\s]+)\)")
 _heading = re.compile(r"^#+ +(.*?) *#*$", re.MULTILINE)
 
 
@@ -232,6 +237,12 @@ def test_the_links(page: Path) -> None:
         assert there.exists(), f"{link} leads nowhere"
         if anchor:
             assert anchor in _anchors(there), f"{link}: there is no such heading"
+
+
+@pytest.mark.parametrize("page", pages(), ids=_name)
+def test_the_pictures(page: Path) -> None:
+    for picture in _picture.findall(prose(page)):
+        assert (page.parent / picture).is_file(), f"there is no picture {picture}"
 
 
 def _anchors(page: Path) -> set[str]:

@@ -30,6 +30,14 @@ def _command(name: str) -> Any:
     return group.commands[name]
 
 
+def _list_commands(name: str, command: Any) -> dict[str, Any]:
+    """A command and, if it is a group, all commands below it, by their full names."""
+    found = {name: command}
+    for inner, each in getattr(command, "commands", {}).items():
+        found |= _list_commands(f"{name} {inner}", each)
+    return found
+
+
 GROUP: Any = typer.main.get_command(app_for())
 
 

@@ -191,7 +191,7 @@ class Context:
             self.cache.clear()
 
     async def change_in_thread(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """As :meth:`change`, for a call that takes long and may block: it runs in a loop of its own."""
+        """As :meth:`change`, for a call that takes long and may block: it runs in a separate event loop."""
         try:
             return await asyncio.to_thread(lambda: asyncio.run(call()))
         finally:

@@ -314,7 +314,7 @@ def _make_problem(store: str, problem: diagnosis.Problem) -> shapes.Problem:
 
 
 def _make_table(request: shapes.StartRequest) -> dict[str, Any]:
-    """The schedule of a crawl: a crontab line, or every so many seconds."""
+    """The schedule of a crawl: a crontab line, or an interval in seconds."""
     given = {
         "output": request.outputs,
         "arguments": request.arguments,

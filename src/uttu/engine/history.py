@@ -1,7 +1,7 @@
 """Write the history of a crawl: a sample of its numbers every ``SAMPLE_SECONDS``, and what happened in it.
 
 All workers could take samples; the one that holds the claim ``history`` does. A sample adds up the reports of all
-workers, also of those that have ended: each process has a name of its own, and its last report stays in the ledger.
+workers, also of those that have ended: each process has its own name, and its last report stays in the ledger.
 
 Events are best effort, as on the bus. They collect in memory and are stored every ``_PAUSE_SECONDS``. Of the lanes that
 are held, ``_LANE_BURST`` are stored one by one, and then one every ``_LANE_SECONDS``; the others are stored together,
@@ -189,7 +189,7 @@ class EventRecorder:
 
 
 class _HeldLanes:
-    """Decides which held lanes become events of their own, and counts the others."""
+    """Decides which held lanes become single events, and counts the others."""
 
     def __init__(self) -> None:
         self._tokens = float(_LANE_BURST)

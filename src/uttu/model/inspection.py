@@ -81,7 +81,7 @@ class DeadPage(msgspec.Struct, frozen=True):
 MOST_SEARCHED: Final = 20_000
 """The most dead letters, or items, that one search looks at."""
 MOST_DEAD_GROUPS: Final = 500
-"""The most groups of dead letters in a crawl. With so many, a letter with a new message joins OTHER_MESSAGES of its
+"""The most groups of dead letters in a crawl. Beyond it, a letter with a new message joins OTHER_MESSAGES of its
 kind: there is one more group of each kind. A group without letters does not exist.
 
 Stores read both numbers when they need them, so that tests can lower them.
@@ -132,8 +132,8 @@ _REPLACEMENTS: Final = {"url": "URL", "quoted": "'…'", "number": "N"}
 def group_reason(reason: str) -> str:
     """Return the part of a reason that alike dead letters share, in one line.
 
-    URLs, quoted texts and numbers are replaced. The number of a status stays: there are few, and each is a problem of
-    its own.
+    URLs, quoted texts and numbers are replaced. The number of a status stays: there are few, and each is another
+    problem.
     """
     lines = reason[:_LONGEST_REASON].strip().splitlines()
     if not lines:

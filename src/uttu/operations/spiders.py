@@ -1,9 +1,9 @@
 """Find the spiders of a project, and start crawls of them in the background.
 
-A spider file is a program, so it is loaded in a process of its own, with a time limit: ``python -m
+A spider file is a program, so it is loaded in a separate process, with a time limit: ``python -m
 uttu.operations.spiders FILE`` prints what the spider declares as JSON. Results are kept until the file changes.
 
-A crawl in the background is a process like that of ``uttu crawl``, in a session of its own: it goes on when the program
+A crawl in the background is a process like that of ``uttu crawl``, in a new session: it goes on when the program
 that started it ends or is killed. Its output goes to ``.uttu/logs/CRAWL.log``.
 """
 

@@ -4,7 +4,7 @@ A thread receives the events of all workers and keeps the latest ``_MOST_TASKS``
 somebody asks for them, so the monitor asks every ``_ASK_SECONDS``. Tasks that ran before it started are not known:
 their results are read by id (:func:`uttu.operations.jobs.read_task`).
 
-    thread     owns the connection and Celery's ``State``, which has a lock of its own
+    thread     owns the connection and Celery's ``State``, which has its own lock
     callers    :meth:`TaskMonitor.tasks` reads the state, from any thread
 """
 

@@ -126,7 +126,7 @@ class TestForms:
         data, to = await self.send(f"{CRAWL}/retry", kind="http", message="HTTP 503")
         assert data.calls == [("retry_dead", "local", "shop-prices", "http", "HTTP 503", "", "wang")]
         said = await ask(create_sample_app(), to)
-        assert "Dead letters put back in line: 5,210" in said.text
+        assert "Dead letters queued again: 5,210" in said.text
 
     async def test_publish(self) -> None:
         data, _ = await self.send("/queues/b/publish", topic="a.b", payload="{}", headers="x: 1\ny: 2:3")

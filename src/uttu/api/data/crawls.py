@@ -348,7 +348,7 @@ async def push_urls(
 async def retry_dead(
     context: Context, store: str, crawl: str, kind: str = "", message: str = "", url: str = "", by: str = ""
 ) -> RetryResult:
-    """Put dead letters back in line: those of one kind, message or URL, or all."""
+    """Queue dead letters again: those of one kind, message or URL, or all."""
     canonical = _parse(fetch.parse_web_url, url) if url else ""
     frontier = await context.check_crawl(store, crawl)
     return await context.change(

@@ -23,7 +23,7 @@ DONE: Final = {
     "rate": mark("The rate of {what} is set."),
     "unpin": mark("The crawl decides the rate of {what} again."),
     "push": mark("URLs pushed: {what}"),
-    "retry": mark("Dead letters put back in line: {what}"),
+    "retry": mark("Dead letters queued again: {what}"),
     "drain": mark("Worker {what} finishes its pages and leaves."),
     "export": mark("Items exported: {what}"),
     "move": mark("Moved. The crawl is in the other store now."),

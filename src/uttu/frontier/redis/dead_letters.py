@@ -95,8 +95,8 @@ class DeadLetters:
         ids = list(names)
         for first in range(0, len(ids), _GROUPS_AT_ONCE):
             asked = ids[first : first + _GROUPS_AT_ONCE]
-            told = await self._crawl.operate("describe_groups", asked, list[Any])
-            for group, state in zip(asked, told, strict=True):
+            states = await self._crawl.operate("describe_groups", asked, list[Any])
+            for group, state in zip(asked, states, strict=True):
                 if state:
                     count, last, lane, entry = state
                     kind, message = names[group]
@@ -142,9 +142,9 @@ class DeadLetters:
     async def _group(self) -> None:
         async for found in scan(self._crawl.server, "HSCAN", self._crawl.key("dead")):
             letters = [(seq.decode(), _decode_dead(kept)) for seq, kept in found]
-            told = [[seq, letter.at, group_reason(letter.reason)] for seq, letter in letters]
-            for first in range(0, len(told), _AT_ONCE):
-                await self._crawl.operate("group_dead", told[first : first + _AT_ONCE], bool)
+            entries = [[seq, letter.at, group_reason(letter.reason)] for seq, letter in letters]
+            for first in range(0, len(entries), _AT_ONCE):
+                await self._crawl.operate("group_dead", entries[first : first + _AT_ONCE], bool)
 
 
 def _parse_cursor(after: str) -> _Place | None:

@@ -49,9 +49,10 @@ class RedisHistory:
         return [found[at] for at in sorted(found)]
 
     async def add_events(self, events: Sequence[tuple[EventKind, dict[str, str | int | float]]]) -> None:
-        told = [word for kind, fields in events[-MOST_EVENTS:] for word in (str(kind), _encode_fields(fields).decode())]
-        if told:
-            await self._crawl.operate("add_events", [next(self._questions), MOST_EVENTS, told], bool)
+        latest = events[-MOST_EVENTS:]
+        words = [word for kind, fields in latest for word in (str(kind), _encode_fields(fields).decode())]
+        if words:
+            await self._crawl.operate("add_events", [next(self._questions), MOST_EVENTS, words], bool)
 
     async def events(self, after: int, limit: int) -> list[CrawlEvent]:
         if limit <= 0:
@@ -63,8 +64,8 @@ class RedisHistory:
         )
         self._crawl.tally_of(kept)  # raises if the crawl is gone
         events = []
-        for name, told in reversed(found) if latest else found:
-            position, fields = int(name.partition(b"-")[0]), decode_names(told)
+        for name, values in reversed(found) if latest else found:
+            position, fields = int(name.partition(b"-")[0]), decode_names(values)
             events.append(
                 CrawlEvent(
                     position=position,

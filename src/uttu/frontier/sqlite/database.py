@@ -6,7 +6,7 @@ measured, because the two threads exchange the global interpreter lock at every 
 threads: waiting for another process's transaction, checkpoints (moving the log into the database), and rare long
 transactions (``aside``: a page with tens of thousands of links). While a transaction runs aside, reads wait for it,
 because they share its connection. Reads for operators may look at a whole table: they run in a thread with a
-connection of its own (``inspect``), where SQLite lets go of the global interpreter lock, and wait for nobody.
+separate connection (``inspect``), where SQLite lets go of the global interpreter lock, and wait for nobody.
 
 Locks. Writers of all processes queue up on a file lock beside the database. SQLite's own waiting polls with growing
 sleeps, which starves some writers and idles others.
@@ -261,7 +261,7 @@ class Database:
             os.close(lock)
 
     def _end_inspections(self) -> None:
-        # Again and again: an interrupt between two statements of an inspection has no effect.
+        # Repeated, because an interrupt between two statements of an inspection has no effect.
         while self._last_inspection is not None and not self._last_inspection.done():
             if self._inspector is not None:
                 self._inspector.interrupt()

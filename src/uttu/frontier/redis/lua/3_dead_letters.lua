@@ -70,14 +70,14 @@ end
 
 -- Of each group: number of letters; time of death, lane and entry of the latest one.
 local function describe_groups(crawl, ids)
-  local told = {}
+  local reply = {}
   for index, id in ipairs(ids) do
     local latest = call('ZREVRANGE', group_key(crawl, id), 0, 0, 'WITHSCORES')
     local kept = latest[1] and call('HGET', crawl.prefix .. 'dead', string.sub(latest[1], 2))
     local letter = kept and unpacked(kept)
-    told[index] = letter and { call('ZCARD', group_key(crawl, id)), tonumber(latest[2]), letter[1], letter[4] } or false
+    reply[index] = letter and { call('ZCARD', group_key(crawl, id)), tonumber(latest[2]), letter[1], letter[4] } or false
   end
-  return told
+  return reply
 end
 
 -- The URL of a letter, as it is in the JSON of its record.
@@ -160,10 +160,10 @@ end
 local function list_members(crawl, asked)
   local ids, time, most = asked[1], asked[2], asked[4]
   local after = time and { time = time, score = tonumber(time), member = asked[3] }
-  local heap, told = open_readers(crawl, ids, after, most), {}
-  while heap[1] and #told < 2 * most do
+  local heap, reply = open_readers(crawl, ids, after, most), {}
+  while heap[1] and #reply < 2 * most do
     local reader = heap[1]
-    told[#told + 1], told[#told + 2] = reader.time, reader.member
+    reply[#reply + 1], reply[#reply + 2] = reader.time, reader.member
     step(reader)
     if not reader.member then
       heap[1] = heap[#heap]
@@ -173,27 +173,27 @@ local function list_members(crawl, asked)
       sift(heap, 1)
     end
   end
-  return { heap[1] ~= nil, told }
+  return { heap[1] ~= nil, reply }
 end
 
 -- asked: seqs of letters; text to search for in lower case, or ''. Returns the letters, in this order; false for one
 -- that is gone or does not match. The last ones are left out if the reply would get too large.
 local function read_letters(crawl, asked)
-  local told, bytes, match = {}, 0, asked[2]
+  local reply, bytes, match = {}, 0, asked[2]
   for index, seq in ipairs(asked[1]) do
     local kept = call('HGET', crawl.prefix .. 'dead', seq)
     local letter = kept and unpacked(kept)
     if letter and (match == '' or matches(letter, match)) then
-      told[index] = letter
+      reply[index] = letter
       bytes = bytes + #kept
       if bytes > MOST_BYTES then
         break
       end
     else
-      told[index] = false
+      reply[index] = false
     end
   end
-  return told
+  return reply
 end
 
 -- The number of letters without a group: they are from a version that had no groups.
