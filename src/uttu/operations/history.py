@@ -17,7 +17,7 @@ import msgspec
 
 from uttu.engine.history import make_sample
 from uttu.frontier.catalog import CrawlStore
-from uttu.model.history import LATENCY_BOUNDS, RESOLUTIONS, SAMPLE_SECONDS, CrawlEvent, Sample
+from uttu.model.history import LATENCY_BOUNDS, RESOLUTIONS, SAMPLE_SECONDS, CrawlEvent, CrawlSample
 from uttu.operations import Report
 from uttu.operations.crawls import CrawlStatus, select_crawl
 
@@ -67,7 +67,7 @@ async def read_history(
     return CrawlHistory(make_points(samples, seconds, points))
 
 
-async def read_samples(store: CrawlStore, status: CrawlStatus, seconds: float) -> list[Sample]:
+async def read_samples(store: CrawlStore, status: CrawlStatus, seconds: float) -> list[CrawlSample]:
     """The samples of the last ``seconds``, the one before, and the present numbers as the last one."""
     now = time.time()
     since = now - seconds
@@ -83,7 +83,7 @@ async def read_samples(store: CrawlStore, status: CrawlStatus, seconds: float) -
     return samples[max(first - 1, 0) :]
 
 
-def make_points(samples: Sequence[Sample], seconds: float, points: int) -> list[HistoryPoint]:
+def make_points(samples: Sequence[CrawlSample], seconds: float, points: int) -> list[HistoryPoint]:
     """Make at most ``points`` points of samples. Samples are grouped by time, each group becomes a point."""
     if len(samples) < 2:
         return []
@@ -102,14 +102,14 @@ def make_points(samples: Sequence[Sample], seconds: float, points: int) -> list[
     return made[-points:]
 
 
-def _is_gap(before: Sample, after: Sample) -> bool:
+def _is_gap(before: CrawlSample, after: CrawlSample) -> bool:
     """Whether no sample was taken in between, although the history would have kept one: no process was at work."""
     age = time.time() - before.at
     distance = next((distance for distance, kept in RESOLUTIONS if age <= kept), RESOLUTIONS[-1][0])
     return after.at - before.at > _GAP_SLOTS * distance and after.done == before.done and after.dead == before.dead
 
 
-def make_point(before: Sample, after: Sample) -> HistoryPoint:
+def make_point(before: CrawlSample, after: CrawlSample) -> HistoryPoint:
     """The rates between two samples."""
     seconds = after.at - before.at
     fetched = after.fetched - before.fetched
@@ -135,7 +135,7 @@ def make_point(before: Sample, after: Sample) -> HistoryPoint:
     )
 
 
-def _pad(latency: tuple[int, ...], like: Sample) -> tuple[int, ...]:
+def _pad(latency: tuple[int, ...], like: CrawlSample) -> tuple[int, ...]:
     return latency if len(latency) == len(like.latency) else (0,) * len(like.latency)
 
 

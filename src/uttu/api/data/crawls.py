@@ -17,7 +17,7 @@ from uttu.errors import UttuError
 from uttu.fetch.resolver import look_up_addresses
 from uttu.model import Request
 from uttu.model.crawl import SettingValue
-from uttu.model.history import CrawlEvent, Sample
+from uttu.model.history import CrawlEvent, CrawlSample
 from uttu.model.inspection import DeadQuery, LanePage, LaneQuery
 from uttu.model.url import hostname_of
 from uttu.operations import control, crawls, diagnosis, explanation, fetch, history, items, move, seeds, workers
@@ -145,9 +145,9 @@ async def read_statuses(context: Context, store: str) -> list[CrawlStatus]:
 
 async def _read_stores(
     context: Context,
-) -> tuple[list[CrawlRow], list[StoreHealth], dict[tuple[str, str], Sequence[Sample]]]:
+) -> tuple[list[CrawlRow], list[StoreHealth], dict[tuple[str, str], Sequence[CrawlSample]]]:
     rows: list[CrawlRow] = []
-    samples: dict[tuple[str, str], Sequence[Sample]] = {}
+    samples: dict[tuple[str, str], Sequence[CrawlSample]] = {}
 
     async def look(store: str) -> StoreHealth:
         url = context.store_url(store)
@@ -167,16 +167,16 @@ async def _read_stores(
     return sorted(rows, key=lambda row: -row.status.active), stores, samples
 
 
-def _make_row(store: str, status: CrawlStatus, samples: Sequence[Sample]) -> CrawlRow:
+def _make_row(store: str, status: CrawlStatus, samples: Sequence[CrawlSample]) -> CrawlRow:
     points = history.make_points(samples, _RECENT_SECONDS, _RECENT_POINTS)
     rate = diagnosis.describe_progress(status, samples).rate if status.alive else 0.0
     return CrawlRow(store=store, status=status, rate=rate, recent=[point.pages for point in points])
 
 
-async def _read_samples(context: Context, store: str, crawl: str) -> list[Sample]:
+async def _read_samples(context: Context, store: str, crawl: str) -> list[CrawlSample]:
     url = context.store_url(store)
 
-    async def read() -> list[Sample]:
+    async def read() -> list[CrawlSample]:
         async with crawls.select_crawl(crawl, url, ignore, context.folder) as found:
             return await history.read_samples(found.store, await found.status(), _RECENT_SECONDS)
 
