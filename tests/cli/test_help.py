@@ -34,6 +34,8 @@ COMMANDS = [
     "shell",
     "fetch",
     "demo",
+    "dashboard",
+    "open",
     "up",
     "down",
     "bus",

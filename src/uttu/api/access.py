@@ -233,17 +233,22 @@ class Access:
         expires = time.time() + self._settings.session_hours * 3600
         return Session(user.name, secrets.token_urlsafe(16), expires, stored.epoch)
 
-    async def change_password(self, visitor: Visitor, old: str, new: str) -> None:
-        """Change the user's own password, which ends all sessions.
+    async def change_password(self, request: Request, visitor: Visitor, old: str, new: str) -> Session:
+        """Change the user's own password, which ends all sessions. Returns a new one for :meth:`set_session`.
 
+        :raises TooManyAttempts: too many old passwords were wrong, here or at the login.
         :raises UsageError: the old password is wrong, or the new one can't be used.
         """
         if visitor.session is None:
             raise UsageError("Only a user who has logged in has a password")
+        name = visitor.session.user
+        try:
+            await self.log_in(request, name, old)
+        except Unauthenticated:
+            raise UsageError("The old password is wrong") from None
         async with self._hashing:
-            if await asyncio.to_thread(self.accounts.check_password, visitor.session.user, old) is None:
-                raise UsageError("The old password is wrong")
-            await asyncio.to_thread(self.accounts.change_password, visitor.session.user, new)
+            await asyncio.to_thread(self.accounts.change_password, name, new)
+        return await self.log_in(request, name, new)
 
     def csrf_of(self, session: Session) -> str:
         return self._sign_csrf(session.id)

@@ -26,17 +26,18 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from uttu.api.access import CSRF_FIELD, SAFE_METHODS, Visitor, check_bind, find_address
-from uttu.api.accounts import User
+from uttu.api.accounts import Role, User
 from uttu.api.context import Context
 from uttu.api.data import buses
 from uttu.api.endpoints import PREFIX, Endpoint, read_body, run_endpoint
 from uttu.api.openapi import describe_api
 from uttu.api.page_data import DashboardData
-from uttu.api.pages.routes import Pages, render_login
+from uttu.api.pages.routes import PageServer, render_account, render_login
 from uttu.api.problems import (
     MalformedBody,
     RequestRefused,
     describe_problem,
+    find_status,
     make_problem,
     problem_response,
 )
@@ -69,7 +70,7 @@ def create_app(config: DashboardConfig) -> Starlette:
     """
     context = Context(config)
     check_bind(config, context.accounts)
-    pages = Pages(DashboardData(context))
+    pages = PageServer(DashboardData(context))
 
     @contextlib.asynccontextmanager
     async def run(app: Starlette) -> AsyncIterator[None]:
@@ -92,6 +93,7 @@ def create_app(config: DashboardConfig) -> Starlette:
             Route("/login", _show_login, methods=["GET"]),
             Route("/login", _log_in, methods=["POST"]),
             Route("/logout", _log_out, methods=["POST"]),
+            Route("/account", _change_password, methods=["POST"]),
             *pages.routes(),
         ],
         middleware=[Middleware(Guard, context=context)],
@@ -254,6 +256,22 @@ async def _log_out(request: Request) -> Response:
     context.access.check_forgery(request, request.state.visitor, fields.get(CSRF_FIELD, "-"))
     response = RedirectResponse(f"{_base(request)}/login", 303)
     await asyncio.to_thread(context.access.end_session, request, response, request.state.visitor)
+    return response
+
+
+async def _change_password(request: Request) -> Response:
+    context: Context = request.state.context
+    visitor: Visitor = request.state.visitor
+    fields = await _read_form(request)
+    context.access.check_role(visitor, Role.VIEWER)
+    context.access.check_forgery(request, visitor, fields.get(CSRF_FIELD, "-"))
+    try:
+        session = await context.access.change_password(request, visitor, fields.get("old", ""), fields.get("new", ""))
+    except UttuError as error:
+        request.state.error = str(error)
+        return render_account(request, failed=str(error), status=find_status(error))
+    response = RedirectResponse(f"{_base(request)}/account?done=password", 303)
+    context.access.set_session(request, response, session)
     return response
 
 

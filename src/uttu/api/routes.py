@@ -22,6 +22,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     make_endpoint("GET", _CRAWL, _V, crawls.read_crawl),
     make_endpoint("GET", f"{_CRAWL}/history", _V, crawls.read_history),
     make_endpoint("GET", f"{_CRAWL}/events", _V, crawls.read_events),
+    make_endpoint("GET", f"{_CRAWL}/events/latest", _V, crawls.read_event_page),
+    make_endpoint("GET", f"{_CRAWL}/keys", _V, crawls.read_keys),
     make_endpoint("GET", f"{_CRAWL}/lanes", _V, crawls.read_lanes),
     make_endpoint("GET", f"{_CRAWL}/requests", _V, crawls.explain),
     make_endpoint("GET", f"{_CRAWL}/dead", _V, crawls.read_dead_letters),

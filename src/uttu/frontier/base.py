@@ -247,10 +247,10 @@ class History(Protocol):
     async def add_events(self, events: Sequence[tuple[EventKind, dict[str, str | int | float]]]) -> None:
         """Append events at the present time, in this order, and drop the oldest beyond ``MOST_EVENTS``."""
 
-    async def events(self, after: int, limit: int) -> list[CrawlEvent]:
+    async def events(self, after: int, limit: int, before: int = 0) -> list[CrawlEvent]:
         """Return up to ``limit`` events after position ``after``, the oldest first; the latest ones if it is -1.
 
-        Position 0 is before all events.
+        Position 0 is before all events. With ``after`` -1, ``before`` leaves out events at this position and later.
         """
 
 

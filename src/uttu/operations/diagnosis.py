@@ -85,7 +85,7 @@ class Waiting(msgspec.Struct, frozen=True):
     count: int = 0
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class ProgressEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """How far a crawl is.
 
     ``share``: of the requests it knows, how many are done or dead. ``rate`` and ``growth``: pages that end and new
@@ -104,7 +104,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 _RATE_SECONDS: Final = 300.0
 
 
-def describe_progress(status: CrawlStatus, samples: Sequence[CrawlSample], held: int = 0) -> Progress:
+def describe_progress(status: CrawlStatus, samples: Sequence[CrawlSample], held: int = 0) -> ProgressEstimate:
     """How far a crawl is, how fast, and what it waits for.
 
     :param samples: Of the last minutes, the oldest first.
@@ -121,7 +121,7 @@ def describe_progress(status: CrawlStatus, samples: Sequence[CrawlSample], held:
         rate = max(last.done + last.dead - first.done - first.dead, 0) / seconds
         growth = max(_seen(last) - _seen(first), 0) / seconds
     estimate = _estimate(status, rate, growth) if status.alive and status.state is CrawlState.RUNNING else None
-    return Progress(share=share, rate=rate, growth=growth, estimate=estimate, waits=_find_waits(status, held))
+    return ProgressEstimate(share=share, rate=rate, growth=growth, estimate=estimate, waits=_find_waits(status, held))
 
 
 def _recent(samples: Sequence[CrawlSample]) -> list[CrawlSample]:

@@ -53,11 +53,12 @@ class RedisHistory:
         if told:
             await self._crawl.operate("add_events", [next(self._questions), MOST_EVENTS, told], bool)
 
-    async def events(self, after: int, limit: int) -> list[CrawlEvent]:
+    async def events(self, after: int, limit: int, before: int = 0) -> list[CrawlEvent]:
         if limit <= 0:
             return []
         key, latest = self._crawl.key("events"), after < 0
-        command = ("XREVRANGE", key, "+", "-") if latest else ("XRANGE", key, f"({after}-0", "+")
+        end = f"({before}-0" if before else "+"
+        command = ("XREVRANGE", key, end, "-") if latest else ("XRANGE", key, f"({after}-0", "+")
         found, kept = await self._crawl.read_both(
             (*command, "COUNT", min(limit, MOST_EVENTS)), ("GET", self._crawl.key("tally"))
         )

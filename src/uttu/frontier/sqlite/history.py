@@ -39,8 +39,8 @@ class SqliteHistory:
         if events:
             await self._database.write(_add_events, events, self._clock.time())
 
-    async def events(self, after: int, limit: int) -> list[CrawlEvent]:
-        return await self._database.inspect(_events, after, limit)
+    async def events(self, after: int, limit: int, before: int = 0) -> list[CrawlEvent]:
+        return await self._database.inspect(_events, after, limit, before)
 
 
 def _record(db: sqlite3.Connection, sample: CrawlSample, now: float) -> None:
@@ -82,13 +82,13 @@ def _add_events(db: sqlite3.Connection, events: Sequence[tuple[EventKind, Fields
     )
 
 
-def _events(db: sqlite3.Connection, after: int, limit: int) -> list[CrawlEvent]:
+def _events(db: sqlite3.Connection, after: int, limit: int, before: int) -> list[CrawlEvent]:
     if after >= 0:
         query = "SELECT position, at, kind, fields FROM events WHERE position > ? ORDER BY position LIMIT ?"
         rows = db.execute(query, (after, limit)).fetchall()
     else:
-        query = "SELECT position, at, kind, fields FROM events ORDER BY position DESC LIMIT ?"
-        rows = db.execute(query, (limit,)).fetchall()[::-1]
+        query = "SELECT position, at, kind, fields FROM events WHERE position < ? ORDER BY position DESC LIMIT ?"
+        rows = db.execute(query, (before or 2**63 - 1, limit)).fetchall()[::-1]
     return [
         CrawlEvent(position=position, at=at, kind=EventKind(kind), fields=_decode_fields(fields))
         for position, at, kind, fields in rows
