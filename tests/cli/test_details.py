@@ -56,7 +56,7 @@ def test_dead_letters_are_grouped_and_searched(uttu: Uttu) -> None:
     assert [letter["url"] for letter in found] == [f"{HOST}/gone"]
     told = uttu("retry", "shop", "--message", "no such message")
     assert (told.code, told.err.startswith("no dead letter with 'no such message'; there are:")) == (1, True)
-    assert uttu("retry", "shop", "--message", "answered with status 404").out.startswith("1 dead letter back in line")
+    assert uttu("retry", "shop", "--message", "answered with status 404").out.startswith("1 dead letter queued again")
     told = uttu("events", "shop")
     assert f"{getpass.getuser()}: retry (revived=1, message=answered with status 404)" in told.out
 

@@ -24,7 +24,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     make_endpoint("GET", f"{_CRAWL}/events", _V, crawls.read_events),
     make_endpoint("GET", f"{_CRAWL}/events/latest", _V, crawls.read_event_page),
     make_endpoint("GET", f"{_CRAWL}/keys", _V, crawls.read_keys),
-    make_endpoint("GET", f"{_CRAWL}/lanes", _V, crawls.read_lanes),
+    make_endpoint("GET", f"{_CRAWL}/lanes", _V, crawls.list_lanes, "read_lanes"),
     make_endpoint("GET", f"{_CRAWL}/requests", _V, crawls.explain),
     make_endpoint("GET", f"{_CRAWL}/dead", _V, crawls.read_dead_letters),
     make_endpoint("GET", f"{_CRAWL}/items", _V, crawls.read_items),

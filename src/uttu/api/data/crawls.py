@@ -17,10 +17,11 @@ from uttu.model import Request
 from uttu.model.crawl import SettingValue
 from uttu.model.history import CrawlEvent, CrawlSample
 from uttu.model.inspection import DeadQuery, LanePage, LaneQuery
+from uttu.model.lease import LaneState
 from uttu.operations import control, crawls, diagnosis, explanation, fetch, history, items, move, seeds, workers
 from uttu.operations.control import RateChange, RetryResult, StateChange
 from uttu.operations.crawls import CrawlDetails, CrawlStatus, DeadLetters, KeySize
-from uttu.operations.diagnosis import Problem, ProgressEstimate
+from uttu.operations.diagnosis import LaneWait, Problem, ProgressEstimate
 from uttu.operations.explanation import CrawlExplanation
 from uttu.operations.fetch import FetchedPage
 from uttu.operations.history import CrawlHistory, EventPage, EventQuery
@@ -252,6 +253,22 @@ def _locate(url: str) -> str:
     scheme, _, rest = url.partition("://")
     place = rest.partition("?")[0].rpartition("@")[2]
     return f"{scheme}://{place if '+unix' in scheme else place.partition('/')[0]}".lower()
+
+
+class LaneListing(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of lanes. ``waits`` says why the next page of each waits, by the name of the lane."""
+
+    lanes: list[LaneState]
+    waits: dict[str, LaneWait]
+    next: str = ""
+    total: int | None = None
+
+
+async def list_lanes(context: Context, store: str, crawl: str, query: LaneQuery) -> LaneListing:
+    """A page of lanes (hosts), those with the most pending requests first, and why each waits."""
+    page = await read_lanes(context, store, crawl, query)
+    waits = {lane.name: diagnosis.describe_wait(lane) for lane in page.lanes}
+    return LaneListing(lanes=page.lanes, waits=waits, next=page.next, total=page.total)
 
 
 async def read_lanes(context: Context, store: str, crawl: str, query: LaneQuery) -> LanePage:
