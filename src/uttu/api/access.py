@@ -46,6 +46,8 @@ _WINDOW_SECONDS: Final = 300.0
 _MOST_PER_ADDRESS: Final = 20
 _MOST_PER_NAME: Final = 10
 _MOST_REMEMBERED: Final = 10_000
+# How often streams ask whether their session is still valid.
+_STREAM_SECONDS: Final = 1.0
 # Passwords that are checked at the same time; each takes 16 MiB.
 _MOST_HASHES: Final = 2
 
@@ -158,6 +160,25 @@ class Access:
         known = connection.cookies.get(self._visit_cookie, "")
         visit = known or secrets.token_urlsafe(16)
         return Visitor(csrf=self._sign_csrf(f"visit {visit}"), visit="" if known else visit)
+
+    def is_valid(self, visitor: Visitor) -> bool:
+        """Whether a visitor still is who he was: for streams, which stay open for hours."""
+        if visitor.user is None:
+            return False
+        found = self.accounts.read()
+        if visitor.via == "session" and visitor.session is not None:
+            session, stored = visitor.session, found.users.get(visitor.session.user)
+            is_current = stored is not None and stored.epoch == session.epoch and stored.role is visitor.user.role
+            return is_current and session.expires > time.time() and session.id not in found.ended
+        if visitor.via == "token":
+            stored_token = found.tokens.get(visitor.user.name)
+            return stored_token is not None and stored_token.role is visitor.user.role
+        return self.is_open
+
+    async def wait_for_end(self, visitor: Visitor) -> None:
+        """Return when a visitor's session or token is not valid any more."""
+        while self.is_valid(visitor):  # noqa: ASYNC110 - other processes change the file, too
+            await asyncio.sleep(_STREAM_SECONDS)
 
     def check_role(self, visitor: Visitor, needed: Role) -> User:
         """:raises Unauthenticated: nobody has logged in.
@@ -299,6 +320,11 @@ def parse_host(header: str) -> str:
     if header.startswith("["):
         return header.partition("]")[0].strip("[]").lower()
     return header.partition(":")[0].lower().rstrip(".")
+
+
+def is_own_path(text: str) -> bool:
+    """Whether a text is a path of this server. Browsers take ``//host`` and ``/\\host`` for another one."""
+    return text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
 
 
 def find_address(request: HTTPConnection) -> str:

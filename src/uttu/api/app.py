@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -25,7 +26,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from uttu.api.access import CSRF_FIELD, SAFE_METHODS, Visitor, check_bind, find_address
+from uttu.api.access import CSRF_FIELD, SAFE_METHODS, Visitor, check_bind, find_address, is_own_path
 from uttu.api.accounts import Role, User
 from uttu.api.context import Context
 from uttu.api.data import buses
@@ -160,6 +161,7 @@ class Guard:
         visitor = access.identify(request)
         state = request.state
         state.visitor, state.user, state.csrf = visitor, visitor.user, visitor.csrf
+        state.is_valid = partial(access.is_valid, visitor)
         if request.method not in SAFE_METHODS:
             access.check_origin(request, visitor)
 
@@ -216,8 +218,7 @@ async def show_openapi(request: Request) -> Response:
 
 def _find_next(text: str) -> str:
     """The path to go to after a login; never another site."""
-    is_own = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
-    return text if is_own else "/"
+    return text if is_own_path(text) else "/"
 
 
 async def _show_login(request: Request) -> Response:

@@ -380,12 +380,18 @@ async def push_urls(
     urls: Annotated[list[str], msgspec.Meta(min_length=1, max_length=10_000)],
     by: str = "",
 ) -> PushResult:
-    """Add start URLs to a crawl; each is a URL, or a request as a JSON object in text."""
+    """Add start URLs to a crawl; each is a URL, or a request as a JSON object in text.
+
+    Those in a private network count as ``bad``, unless the crawl has pages of that host already.
+    """
     url = await context.check_crawl(store, crawl)
     entries = "\n".join(urls).encode(errors="replace").split(b"\n")
     return await context.change(
         f"The store {store}",
-        seeds.push_seeds(crawl, url, (), "", ignore, entries=entries, confined=True, by=by, folder=context.folder),
+        seeds.push_seeds(
+            crawl, url, (), "", ignore, entries=entries, confined=True, public=True, by=by, folder=context.folder
+        ),
+        LONG_SECONDS,
     )
 
 

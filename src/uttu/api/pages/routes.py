@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route, compile_path
 
+from uttu.api.access import is_own_path
 from uttu.api.endpoints import read_body
 from uttu.api.pages.forms import FORMS, Form, Sent, describe_done
 from uttu.api.pages.live import LiveHub, LiveKey, TooManyRooms, stream_events
@@ -29,6 +30,7 @@ from uttu.errors import UttuError
 
 THEME_COOKIE: Final = "uttu_theme"
 _YEAR: Final = 365 * 86_400
+_LONGEST_MATCH: Final = 1000
 
 
 class PageRoute(msgspec.Struct, frozen=True):
@@ -168,7 +170,10 @@ class PageServer:
         if not user.role.allows(page.role) or not page.live:
             return Response(status_code=403)
         query = tuple((name, value) for name, value in parse_qsl(wanted.query) if name not in ("done", "what"))
-        changes = self.hub.watch(LiveKey(wanted.path, query, user.role, frame.language, frame.base))
+        if self.hub.is_full:
+            return Response(status_code=503, headers={"retry-after": "10"})
+        key = LiveKey(wanted.path, query, user.role, frame.language, frame.base)
+        changes = self.hub.watch(key, getattr(request.state, "is_valid", lambda: True))
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(stream_events(changes), media_type="text/event-stream", headers=headers)
 
@@ -203,7 +208,13 @@ class PageServer:
         if form not in ("jsonl", "csv"):
             return Response(status_code=404)
         store, name = request.path_params["store"], request.path_params["crawl"]
-        lines = crawl.download_items(self._data, store, name, form, request.query_params.get("match", ""))
+        match = request.query_params.get("match", "")[:_LONGEST_MATCH]
+        try:
+            # Before the response begins, so that a crawl that does not exist is an error.
+            first = await crawl.read_download(self._data, store, name, 0, match)
+        except UttuError as error:
+            return _fail(read_frame(request, user), str(error), find_status(error))
+        lines = crawl.download_items(self._data, store, name, form, match, first)
         safe = "".join(char if char.isascii() and (char.isalnum() or char in "-_.") else "_" for char in name)
         headers = {"content-disposition": f'attachment; filename="{safe}.{form}"', "cache-control": "no-store"}
         kind = "application/x-ndjson" if form == "jsonl" else "text/csv; charset=utf-8"
@@ -215,9 +226,7 @@ class PageServer:
         frame = read_frame(request, user)
         fields = await _read_fields(request) or {}
         back = fields.get("back", "/")
-        if not back.startswith("/") or back.startswith(("//", "/\\")):
-            back = "/"
-        response = RedirectResponse(frame.base + back, 303)
+        response = RedirectResponse(frame.base + (back if is_own_path(back) else "/"), 303)
         for name, cookie, known in (("language", COOKIE, tuple(LANGUAGES)), ("theme", THEME_COOKIE, THEMES)):
             if fields.get(name) in known:
                 response.set_cookie(

@@ -11,7 +11,7 @@ from typing import Final
 
 from uttu.api.pages.charts import Series, TimeChart
 from uttu.api.pages.formatting import format_bytes, format_duration, format_number, format_value
-from uttu.api.pages.shapes import EventQuery, HistoryPoint, PageData, Role, StoreHealth
+from uttu.api.pages.shapes import EventQuery, HistoryPoint, ItemPage, PageData, Role, StoreHealth
 from uttu.api.pages.translation import Translator, mark
 from uttu.api.pages.views import Context, Visit, attempt
 from uttu.api.pages.words import make_alert
@@ -280,14 +280,20 @@ async def show_events(visit: Visit) -> Context:
 _DOWNLOAD_ROWS = 1000
 
 
-async def download_items(data: PageData, store: str, crawl: str, form: str, match: str) -> AsyncIterator[str]:
+async def read_download(data: PageData, store: str, crawl: str, before: int, match: str) -> ItemPage:
+    """A page of items for a download."""
+    return await data.read_items(store, crawl, _DOWNLOAD_ROWS, before, match)
+
+
+async def download_items(
+    data: PageData, store: str, crawl: str, form: str, match: str, page: ItemPage
+) -> AsyncIterator[str]:
     """Yield all items that match as lines of JSON or CSV, the newest first, page by page.
 
-    The columns of a CSV file are those of its first page.
+    The columns of a CSV file are those of its first page, ``page``.
     """
-    before, columns = 0, None
+    columns = None
     while True:
-        page = await data.read_items(store, crawl, _DOWNLOAD_ROWS, before, match)
         if form == "jsonl":
             yield "".join(json.dumps(item.value, ensure_ascii=False, default=str) + "\n" for item in page.items)
         else:
@@ -301,7 +307,7 @@ async def download_items(data: PageData, store: str, crawl: str, form: str, matc
             yield text.getvalue()
         if not page.next:
             return
-        before = page.next
+        page = await read_download(data, store, crawl, page.next, match)
 
 
 def _csv_cell(value: object) -> str:
