@@ -43,8 +43,8 @@ def show_all(found: CrawlList, problems: Sequence[Problem], as_json: bool) -> No
         where = f"at {found.address}" if found.address else "in this folder"
         say(f"no crawl was started {where}. Begin with: uttu new NAME URL, or watch one: uttu demo")
         return
-    now, screen = time.time(), Screen()
-    screen.table(
+    now = time.time()
+    Screen().table(
         ("crawl", "state", "pages", "items", "to do", "dead", "active", "reason"),
         [
             (
@@ -61,10 +61,9 @@ def show_all(found: CrawlList, problems: Sequence[Problem], as_json: bool) -> No
         ],
         numbers=("pages", "items", "to do", "dead"),
     )
-    if problems:
-        screen.line()
+    # On standard error, so that standard output stays a table.
     for problem in problems:
-        screen.line(f"{problem.crawl}: {describe_problem(problem)}", "yellow")
+        say(f"{problem.crawl}: {describe_problem(problem)}")
 
 
 def describe_problem(problem: Problem) -> str:

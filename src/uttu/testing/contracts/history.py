@@ -125,6 +125,15 @@ class HistoryContract:
 class EventContract:
     """What happened in a crawl, in order."""
 
+    async def test_events_are_read_backwards(self, store: StoreUnderTest) -> None:
+        history = await store.history()
+        await history.add_events([(EventKind.STATE, {"number": number}) for number in range(5)])
+        latest = await history.events(-1, 2)
+        assert [event.fields["number"] for event in latest] == [3, 4]
+        older = await history.events(-1, 2, latest[0].position)
+        assert [event.fields["number"] for event in older] == [1, 2]
+        assert [event.fields["number"] for event in await history.events(-1, 9, older[0].position)] == [0]
+
     async def test_events_come_back_as_they_are(self, store: StoreUnderTest) -> None:
         history, other = await store.history(), await store.history()
         assert await history.events(-1, 9) == await history.events(0, 9) == []
