@@ -25,7 +25,7 @@ from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.redis.catalog import RedisCatalog
 from uttu.frontier.sqlite.catalog import SqliteCatalog
 from uttu.model import Dead, Done, Pace, Request
-from uttu.model.history import EventKind, Sample
+from uttu.model.history import CrawlSample, EventKind
 from uttu.model.inspection import DeadQuery, LaneFilter, LaneQuery
 
 LANES = 100_000
@@ -93,7 +93,8 @@ async def _fill(store: CrawlStore, urls: int) -> None:
         dead += len(leases)
     now = time.time()
     for number in range(7000):
-        await store.history.record(Sample(at=now - number * 10, done=number, latency=(1,) * 10, statuses={"200": 5}))
+        sample = CrawlSample(at=now - number * 10, done=number, latency=(1,) * 10, statuses={"200": 5})
+        await store.history.record(sample)
     await store.history.add_events([(EventKind.WORKER, {"worker": f"w{n}", "what": "joined"}) for n in range(2000)])
 
 
@@ -120,7 +121,7 @@ async def _list_calls(store: CrawlStore) -> dict[str, Callable[[], Awaitable[Any
         "trace, no lane": lambda: inspector.trace(request.fingerprint),
         "latest": lambda: store.outbox.latest(50),
         "samples": lambda: store.history.samples(0.0),
-        "record": lambda: store.history.record(Sample(at=time.time())),
+        "record": lambda: store.history.record(CrawlSample(at=time.time())),
         "events": lambda: store.history.events(-1, 100),
         "add_events": lambda: store.history.add_events([(EventKind.STATE, {"state": "running"})]),
         "counts": store.frontier.counts,

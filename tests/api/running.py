@@ -102,7 +102,7 @@ class Dashboard:
 @contextlib.contextmanager
 def run_dashboard(folder: Path, **flags: Any) -> Iterator[Dashboard]:
     """Run a dashboard over a folder until the block ends."""
-    config = load_config(folder, {"port": _free_port(), **flags}, environment={})
+    config = load_config(folder, {"port": find_free_port(), **flags}, environment={})
     server = make_server(config)
     listening = bind(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="dashboard")
@@ -118,7 +118,7 @@ def run_dashboard(folder: Path, **flags: Any) -> Iterator[Dashboard]:
         assert not thread.is_alive()
 
 
-def _free_port() -> int:
+def find_free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -10,10 +10,14 @@ import math
 import random
 import time
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from uttu.api.pages.shapes import (
     AccountRow,
+    Alert,
+    AlertKind,
+    ArgumentField,
     AuditEntry,
     AuditPage,
     BusDescription,
@@ -23,7 +27,11 @@ from uttu.api.pages.shapes import (
     CrawlView,
     DeadLetters,
     DetailTable,
+    EventPage,
+    EventQuery,
+    FetchedPage,
     HistoryPoint,
+    HostWait,
     ItemPage,
     ItemRow,
     JobQueue,
@@ -31,24 +39,22 @@ from uttu.api.pages.shapes import (
     JobWorker,
     KeyKind,
     LagPoint,
-    LaneWait,
     LogLine,
-    Overview,
-    Problem,
-    ProblemKind,
-    Progress,
+    OverviewContent,
+    ProgressEstimate,
+    ProgressWait,
     Role,
-    ScheduleRow,
-    SettingValue,
-    SpiderArgument,
+    ScheduleLine,
+    SettingRow,
     SpiderFile,
-    StartedCrawl,
-    StartRequest,
+    StartForm,
+    StartOutcome,
     StoreHealth,
-    TaskPage,
+    TaskListing,
     TaskQuery,
-    TaskRow,
+    TaskView,
     TopicState,
+    Waiting,
     WaitKind,
     WorkerState,
 )
@@ -60,7 +66,8 @@ from uttu.model.inspection import DeadGroup, DeadQuery, LanePage, LaneQuery
 from uttu.model.lease import DeadLetter, LaneState, Pace, Redirect, RequestState, Trace
 from uttu.model.request import Request
 from uttu.operations.bus import Delivery, Group
-from uttu.operations.crawls import BrokenState, CrawlStatus
+from uttu.operations.crawls import BrokenState, CrawlDetails, CrawlStatus
+from uttu.operations.diagnosis import Problem, ProblemKind
 from uttu.operations.explanation import CrawlExplanation, UrlExplanation
 
 HOSTILE = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>{{7*7}}\x00\x1b[31m"
@@ -125,7 +132,7 @@ class SampleData:
             make_status("weather", CrawlState.FINISHED, 2_310, 0),
         ]
 
-    async def read_overview(self) -> Overview:
+    async def read_overview(self) -> OverviewContent:
         random.seed(7)
         rates = {"shop-prices": 182.4, "news-archive": 24.0}
         rows = [
@@ -141,23 +148,21 @@ class SampleData:
             for at, status in enumerate(self._statuses())
         ]
         problems = [
-            Problem(
-                kind=ProblemKind.CUT_SHORT,
+            Alert(
+                kind=AlertKind.CUT_SHORT,
                 store="local",
                 crawl="catalogue",
                 fields={"pages": 90_562, "command": "uttu crawl catalogue.py"},
             ),
-            Problem(
-                kind=ProblemKind.ERRORS,
+            Alert(
+                kind=AlertKind.ERRORS,
                 store="redis-10.0.0.5-6379-0",
                 crawl="shop-prices",
                 fields={"share": 0.24, "seconds": 300.0},
             ),
-            Problem(
-                kind=ProblemKind.LAG, bus="rabbitmq-10.0.0.6", fields={"group": self._text("indexer"), "lag": 48_211}
-            ),
+            Alert(kind=AlertKind.LAG, bus="rabbitmq-10.0.0.6", fields={"group": self._text("indexer"), "lag": 48_211}),
         ]
-        return Overview(
+        return OverviewContent(
             crawls=rows,
             stores=[
                 StoreHealth(name="local", address="sqlite:/srv/crawl/.uttu", crawls=4 if rows else 0),
@@ -170,14 +175,29 @@ class SampleData:
     async def read_crawl(self, store: str, crawl: str) -> CrawlView:
         known = {status.name: status for status in self._statuses()}
         status = known.get(crawl) or make_status(crawl, CrawlState.RUNNING, 0, 0, alive=True)
-        share = status.counts.done / status.counts.seen if status.counts.seen else None
+        share = status.counts.done / status.counts.seen if status.counts.seen else 0.0
+        kinds = {"http": 6120, "timeout": 1840, "robots": 902, "dns": 211, "handler": 100}
+        waits = [Waiting(kind, 0 if at < 3 else 1200 * at) for at, kind in enumerate(ProgressWait)]
+        fields: dict[str, str | int | float] = {
+            "reason": self._text("No space left on device"),
+            "command": "uttu crawl",
+        }
+        problem = Problem(ProblemKind.FAILED, self._text(crawl), fields)
         return CrawlView(
-            status=status,
-            progress=Progress(share=share, rate=182.4, remaining=2258.0, waits=None if status.alive else WaitKind.HELD),
-            dead_kinds={}
-            if self.is_empty
-            else {"http": 6120, "timeout": 1840, "robots": 902, "dns": 211, "handler": 100},
-            trimmed=0 if self.is_empty else 200_000,
+            details=CrawlDetails(
+                status=status,
+                dead_kinds={} if self.is_empty else kinds,
+                lanes=LanePage([]),
+                held=LanePage([]),
+                trimmed=0 if self.is_empty else 200_000,
+            ),
+            progress=ProgressEstimate(
+                share=share,
+                rate=182.4,
+                estimate=2258.0 if status.alive else None,
+                waits=[] if self.is_empty else waits,
+            ),
+            problems=[problem] if self.hostile else [],
         )
 
     async def read_history(self, store: str, crawl: str, seconds: float, points: int) -> CrawlHistory:
@@ -216,9 +236,9 @@ class SampleData:
             )
         return CrawlHistory(made)
 
-    async def read_events(self, store: str, crawl: str, after: int, limit: int) -> list[CrawlEvent]:
+    async def read_events(self, store: str, crawl: str, query: EventQuery) -> EventPage:
         if self.is_empty:
-            return []
+            return EventPage([])
         told: list[tuple[EventKind, dict[str, str | int | float]]] = [
             (EventKind.STATE, {"state": "running", "reason": ""}),
             (EventKind.WORKER, {"worker": self._text("node-1-4711"), "what": "joined", "pid": 4711}),
@@ -239,7 +259,8 @@ class SampleData:
             )
             for at, (kind, fields) in enumerate(told * 12)
         ]
-        return made[-limit:]
+        chosen = [each for each in reversed(made) if query.kind in (None, each.kind)][: query.limit]
+        return EventPage(chosen, chosen[-1].position if len(made) > query.limit else 0)
 
     async def read_lanes(self, store: str, crawl: str, query: LaneQuery) -> LanePage:
         if self.is_empty:
@@ -268,16 +289,16 @@ class SampleData:
         ]
         return LanePage(lanes, "cursor-2", 100_412)
 
-    def describe_wait(self, lane: LaneState) -> LaneWait:
+    def describe_wait(self, lane: LaneState) -> HostWait:
         kinds = list(WaitKind)
         kind = WaitKind.HELD if lane.reason else kinds[len(lane.name) % len(kinds)]
         if kind is WaitKind.HELD and not lane.reason:
             kind = WaitKind.PACE
-        return LaneWait(kind=kind, until=self.now + lane.wait if lane.wait else 0.0, text=lane.reason)
+        return HostWait(kind=kind, until=self.now + lane.wait if lane.wait else 0.0, text=lane.reason)
 
     async def read_dead_letters(self, store: str, crawl: str, query: DeadQuery) -> DeadLetters:
         if self.is_empty:
-            return DeadLetters(letters=[])
+            return DeadLetters(letters=[], groups=[])
         groups = [
             DeadGroup(
                 kind="http",
@@ -321,7 +342,7 @@ class SampleData:
         return DeadLetters(letters=letters, groups=groups, next="cursor-3")
 
     async def explain(self, store: str, crawl: str, url: str) -> CrawlExplanation:
-        status = (await self.read_crawl(store, crawl)).status
+        status = (await self.read_crawl(store, crawl)).details.status
         first = Trace(
             state=RequestState.DONE,
             request=Request(url, depth=3),
@@ -415,15 +436,15 @@ class SampleData:
             for at, name in enumerate(["node-1-4711", "node-2-801", "node-3-77"])
         ]
 
-    async def read_settings(self, store: str, crawl: str) -> list[SettingValue]:
+    async def read_settings(self, store: str, crawl: str) -> list[SettingRow]:
         return [
-            SettingValue("concurrency", "16", "default"),
-            SettingValue("delay", "0.25", "spider"),
-            SettingValue("domains", self._text("example.org, example.net"), "spider"),
-            SettingValue("max_pages", "2000000", "flag"),
-            SettingValue("proxy", "http://user:***@proxy.internal:3128", "environment"),
-            SettingValue("robots", "true", "default"),
-            SettingValue("user_agent", "uttu (+https://example.org/bot)", "uttu.toml"),
+            SettingRow("concurrency", "16", "default"),
+            SettingRow("delay", "0.25", "spider"),
+            SettingRow("domains", self._text("example.org, example.net"), "spider"),
+            SettingRow("max_pages", "2000000", "flag"),
+            SettingRow("proxy", "http://user:***@proxy.internal:3128", "environment"),
+            SettingRow("robots", "true", "default"),
+            SettingRow("user_agent", "uttu (+https://example.org/bot)", "uttu.toml"),
         ]
 
     async def change_state(self, store: str, crawl: str, action: str, by: str) -> None:
@@ -535,6 +556,9 @@ class SampleData:
             KeyKind(crawl="shop-prices", kind="lanes", keys=100_412, bytes=480_000_000),
         ]
 
+    async def read_crawl_keys(self, store: str, crawl: str) -> list[KeyKind]:
+        return await self.read_keys(store)
+
     async def peek_messages(self, bus: str, group: str, limit: int, dead: bool) -> list[Delivery]:
         if self.is_empty:
             return []
@@ -573,7 +597,7 @@ class SampleData:
 
     async def read_jobs(self) -> JobsView:
         if self.is_empty:
-            return JobsView(broker="redis://127.0.0.1:6379/0")
+            return JobsView(broker="redis://127.0.0.1:6379/0", workers=[], queues=[], tasks=[])
         return JobsView(
             broker="redis://10.0.0.5:6379/1",
             workers=[
@@ -583,7 +607,7 @@ class SampleData:
                     concurrency=8,
                     active=3,
                     reserved=2,
-                    queues=["uttu"],
+                    queues=("uttu",),
                     processed=4_121,
                     pid=991,
                 ),
@@ -592,7 +616,7 @@ class SampleData:
                     pool="prefork",
                     concurrency=8,
                     active=0,
-                    queues=["uttu", "mail"],
+                    queues=("uttu", "mail"),
                     processed=3_890,
                     pid=77,
                 ),
@@ -605,10 +629,10 @@ class SampleData:
             flower="http://127.0.0.1:5555/",
         )
 
-    def _tasks(self) -> list[TaskRow]:
+    def _tasks(self) -> list[TaskView]:
         states = ["STARTED", "SUCCESS", "FAILURE", "SUCCESS", "RETRY", "PENDING", "REVOKED"]
         return [
-            TaskRow(
+            TaskView(
                 id=f"8b1f{at:04d}-9d1e-4c2a-8a0f-77c0de1f{at:04d}",
                 name="uttu.crawl" if at % 2 == 0 else "mail.send",
                 state=state,
@@ -627,13 +651,13 @@ class SampleData:
             for at, state in enumerate(states)
         ]
 
-    async def read_tasks(self, query: TaskQuery) -> TaskPage:
+    async def read_tasks(self, query: TaskQuery) -> TaskListing:
         if self.is_empty:
-            return TaskPage(tasks=[])
+            return TaskListing(tasks=[])
         tasks = [task for task in self._tasks() if not query.state or task.state == query.state]
-        return TaskPage(tasks=tasks, next="c", counts={"SUCCESS": 4_110, "FAILURE": 12, "STARTED": 3})
+        return TaskListing(tasks=tasks, next="c", counts={"SUCCESS": 4_110, "FAILURE": 12, "STARTED": 3})
 
-    async def read_task(self, id: str) -> TaskRow:
+    async def read_task(self, id: str) -> TaskView:
         return next((task for task in self._tasks() if task.id == id), self._tasks()[2])
 
     async def send_task(self, name: str, args: str, kwargs: str, by: str) -> str:
@@ -649,15 +673,16 @@ class SampleData:
     async def shut_down_worker(self, worker: str, by: str) -> None:
         self.calls.append(("shut_down_worker", worker, by))
 
-    async def read_schedules(self) -> list[ScheduleRow]:
+    async def read_schedules(self, hours: float) -> list[ScheduleLine]:
         if self.is_empty:
             return []
         return [
-            ScheduleRow(
+            ScheduleLine(
                 name="prices-morning",
                 task="uttu.crawl",
                 when="0 6 * * *",
                 state="waiting",
+                next=self.now + 3600 * 4,
                 fires=[self.now + 3600 * 4 + 86_400 * each for each in range(8)],
                 last=self.now - 72_000,
                 last_task="8b1f0002-9d1e-4c2a-8a0f-77c0de1f0002",
@@ -665,18 +690,19 @@ class SampleData:
                 sent=211,
                 source="uttu.toml",
             ),
-            ScheduleRow(
+            ScheduleLine(
                 name=self._text("news"),
                 task="uttu.crawl",
                 when="every 30 min",
                 state="running",
+                next=self.now + 720,
                 fires=[self.now + 1800 * (each + 0.4) for each in range(60)],
                 last=self.now - 700,
                 last_result="STARTED",
                 sent=9_022,
                 skipped=12,
             ),
-            ScheduleRow(
+            ScheduleLine(
                 name="cleanup",
                 task="store.clean",
                 when="@weekly",
@@ -694,6 +720,23 @@ class SampleData:
     async def change_schedule(self, name: str, action: str, by: str) -> None:
         self.calls.append(("change_schedule", name, action, by))
 
+    async def preview_schedule(self, name: str, count: int, timezone: str) -> list[datetime]:
+        return [datetime.fromtimestamp(self.now + 86_400 * each, UTC) for each in range(count)]
+
+    async def fetch_page(self, url: str) -> FetchedPage:
+        self.calls.append(("fetch_page", url))
+        return FetchedPage(
+            url=self._url("x"),
+            status=200,
+            ok=True,
+            via=(),
+            headers=(("content-type", "text/html"), (self._text("x-name"), self._text("value"))),
+            elapsed=0.2,
+            version=self._text("HTTP/1.1"),
+            size=512,
+            text=self._text("<!doctype html><title>Shop</title>"),
+        )
+
     async def find_spiders(self) -> list[SpiderFile]:
         if self.is_empty:
             return []
@@ -703,18 +746,18 @@ class SampleData:
                 name="shop-prices",
                 doc=self._text("Prices of all products, once a day."),
                 arguments=[
-                    SpiderArgument(name="country", type="str", help=self._text("Two letters, such as de")),
-                    SpiderArgument(name="max_price", type="float", default="1000", help="Skip more expensive products"),
-                    SpiderArgument(name="reviews", type="bool", default="false"),
+                    ArgumentField(name="country", type="str", help=self._text("Two letters, such as de")),
+                    ArgumentField(name="max_price", type="float", default="1000", help="Skip more expensive products"),
+                    ArgumentField(name="reviews", type="bool", default="false"),
                 ],
             ),
             SpiderFile(path="news.py", name="news-archive", doc="Articles of three papers."),
             SpiderFile(path="broken.py", error=self._text("SyntaxError: invalid syntax (broken.py, line 3)")),
         ]
 
-    async def start_crawl(self, request: StartRequest, by: str) -> StartedCrawl:
+    async def start_crawl(self, request: StartForm, by: str) -> StartOutcome:
         self.calls.append(("start_crawl", request, by))
-        return StartedCrawl(crawl="shop-prices", store="local", pid=99, log=".uttu/logs/shop-prices.log")
+        return StartOutcome(crawl="shop-prices", store="local", pid=99, log=".uttu/logs/shop-prices.log")
 
     async def read_users(self) -> list[AccountRow]:
         if self.is_empty:

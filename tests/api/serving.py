@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tests.api.sample import SampleData
-from uttu.api.pages.routes import Pages, render_login
+from uttu.api.pages.routes import PageServer, render_login
 from uttu.api.pages.shapes import Role, User
 
 ADMIN = User("wang", Role.ADMIN)
@@ -35,7 +35,7 @@ def create_sample_app(data: SampleData | None = None, user: User | None = ADMIN)
     async def login(request: Request) -> Response:
         return render_login(request, failed=request.query_params.get("failed", ""))
 
-    pages = Pages(data or SampleData())
+    pages = PageServer(data or SampleData())
     app = Starlette(routes=[*pages.routes(), Route("/login", login)], middleware=[Middleware(SignIn)])
     app.state.pages = pages
     return app

@@ -78,3 +78,30 @@ def test_redis_is_killed_and_comes_back(both: Dashboard, redis: RedisServer) -> 
             time.sleep(0.1)
         assert both.get(f"/api/v1/crawls/{remote}/remote").status == 200
         assert listener.next()[1]["state"] == "back"
+
+
+def test_keys_of_a_crawl(both: Dashboard) -> None:
+    remote = next(name for name in both.context.stores if name.startswith("redis"))
+    found = both.get(f"/api/v1/crawls/{remote}/remote/keys").json
+    assert all(each["keys"] > 0 and each["bytes"] > 0 for each in found)
+    assert found
+    for path in (f"/queues/{remote}", f"/crawls/{remote}/remote/settings"):
+        answer = both.get(path)
+        assert answer.status == 200
+        assert found[0]["kind"] in answer.body.decode()
+    refused = both.get("/api/v1/crawls/local/shop/keys")
+    assert refused.status == 422
+    assert "Redis" in refused.json["detail"]
+
+
+def test_events_by_page(both: Dashboard) -> None:
+    for delay in range(5):
+        both.post("/api/v1/crawls/local/shop:rate", {"host": "shop.example", "delay": delay})
+    path = "/api/v1/crawls/local/shop/events/latest?limit=2"
+    first = both.get(path).json
+    second = both.get(f"{path}&before={first['next']}").json
+    assert [each["fields"]["delay"] for each in first["events"] + second["events"]] == [4, 3, 2, 1]
+    last = both.get(f"{path}&before={second['next']}&kind=operator").json
+    assert (len(last["events"]), last["next"]) == (1, 0)
+    assert both.get(f"{path}&kind=worker").json["events"] == []
+    assert both.get("/crawls/local/shop/events?kind=operator").status == 200

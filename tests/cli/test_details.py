@@ -16,7 +16,7 @@ from tests.cli.conftest import HOST, Uttu, depot_here, make_crawl, supervised
 from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlStore
 from uttu.model.crawl import CrawlState, LogLine, SettingSource, SettingValue, WorkerReport
-from uttu.model.history import EventKind, Sample
+from uttu.model.history import CrawlSample, EventKind
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ def test_history(uttu: Uttu) -> None:
     async def record(store: CrawlStore) -> None:
         for number in range(3):
             at, done = now - 30 + 10 * number, 50 * number
-            await store.history.record(Sample(at=at, done=done, fetched=done, statuses={"200": done}, workers=1))
+            await store.history.record(CrawlSample(at=at, done=done, fetched=done, statuses={"200": done}, workers=1))
 
     in_store(record)
     points = json.loads(uttu("history", "shop", "--minutes", "10", "-n", "60", "--json").out)

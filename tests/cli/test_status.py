@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import HOST, TRACEBACK, Uttu, depot_here, make_crawl, supervised
+from uttu.cli.views import describe_problem
 from uttu.frontier.base import Cursor, Rules
 from uttu.model import Done, Request
 from uttu.model.crawl import INTERRUPTED, CrawlState
+from uttu.operations.diagnosis import Problem, ProblemKind
 
 
 def test_no_crawl_is_no_failure(uttu: Uttu) -> None:
@@ -41,6 +43,25 @@ def test_states_of_crawls_that_do_not_run(uttu: Uttu, state: CrawlState | None, 
     assert head.split()[:2] == ["crawl", "state"]
     assert row.startswith(f"shop   {shown}")
     assert json.loads(uttu("status", "--json").out)[0]["state"] == shown
+
+
+def test_what_is_wrong(uttu: Uttu) -> None:
+    make_crawl(state=CrawlState.RUNNING)
+    told = uttu("status")
+    assert told.err.startswith("shop: it was cut short with ")
+    assert "Continue with: uttu crawl shop.py" in told.err
+    assert "it was cut short" in uttu("status", "shop").out
+    data = json.loads(uttu("status", "shop", "--json").out)
+    assert [each["kind"] for each in data["problems"]] == ["cut short"]
+    assert 0 < data["progress"]["share"] <= 1
+    with supervised():
+        assert "of the known pages" in uttu("status", "shop").out
+
+
+@pytest.mark.parametrize("kind", ProblemKind)
+def test_every_problem_has_words(kind: ProblemKind) -> None:
+    fields: dict[str, str | int | float] = {"reason": "r", "command": "c", "pages": 1, "workers": 1, "example": "w"}
+    assert describe_problem(Problem(kind, "shop", fields | {"share": 0.5, "seconds": 60.0}))
 
 
 def test_a_crawl_that_runs(uttu: Uttu) -> None:

@@ -21,7 +21,7 @@ from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.redis.catalog import RedisCatalog
 from uttu.model import Dead, Lease, Retry
 from uttu.model.crawl import CrawlState
-from uttu.model.history import EventKind, Sample
+from uttu.model.history import CrawlSample, EventKind
 from uttu.model.inspection import DeadQuery, LaneQuery
 from uttu.testing.contracts.store import EASY, page, pages
 
@@ -58,7 +58,7 @@ async def use_all(store: CrawlStore) -> Lease:
     await frontier.settle([Retry(lease=lease, counted=False) for lease in await frontier.lease(1, "w")])
     await frontier.hold("c.example", 60, "a test")
     await store.memo.remember("a", b"1", 60)
-    await store.history.record(Sample(at=time.time()))
+    await store.history.record(CrawlSample(at=time.time()))
     await store.history.add_events([(EventKind.STATE, {"state": "running"})])
     await ledger.note(state=CrawlState.RUNNING)
     await ledger.report("w", b"1")
@@ -184,7 +184,7 @@ async def test_who_works_on_a_dropped_crawl_is_told(server: RedisServer, catalog
         store.inspector.dead_groups(),
         store.inspector.revive(),
         store.outbox.latest(1),
-        store.history.record(Sample(at=1.0)),
+        store.history.record(CrawlSample(at=1.0)),
         store.history.samples(0.0),
         store.history.add_events([(EventKind.STATE, {})]),
         store.history.events(0, 1),

@@ -19,7 +19,7 @@ from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.sqlite.catalog import SqliteCatalog
 from uttu.jobs.schedules.sqlite import SqliteScheduleStore
 from uttu.model import Dead, Done, Retry
-from uttu.model.history import EventKind, Sample
+from uttu.model.history import CrawlSample, EventKind
 from uttu.model.inspection import DeadQuery, LaneQuery
 from uttu.testing.contracts.store import EASY, page, pages
 
@@ -50,7 +50,7 @@ def calls(store: CrawlStore) -> dict[str, Callable[[], Awaitable[Any]]]:
         "dead": lambda: store.inspector.dead(DeadQuery(limit=100)),
         "search": lambda: store.inspector.dead(DeadQuery(match="40", kind="http")),
         "groups": store.inspector.dead_groups,
-        "record": lambda: store.history.record(Sample(at=time.time())),
+        "record": lambda: store.history.record(CrawlSample(at=time.time())),
         "samples": lambda: store.history.samples(0.0),
         "add events": lambda: store.history.add_events([(EventKind.STATE, {"state": "running"})]),
         "events": lambda: store.history.events(0, 100),

@@ -9,7 +9,7 @@ import pytest
 from uttu.model import Counts, Pace
 from uttu.model.crawl import CrawlState, Reason, ReasonKind, Rules, WorkerReport
 from uttu.model.facts import CrawlFacts
-from uttu.model.history import Sample
+from uttu.model.history import CrawlSample
 from uttu.model.lease import LaneState
 from uttu.operations.crawls import BrokenState, CrawlStatus
 from uttu.operations.diagnosis import (
@@ -62,11 +62,11 @@ def status(**fields: Any) -> CrawlStatus:
     return CrawlStatus(**(known | fields))
 
 
-def samples(*ended: int, seen: tuple[int, ...] = (), distance: float = 10.0, **fields: Any) -> list[Sample]:
+def samples(*ended: int, seen: tuple[int, ...] = (), distance: float = 10.0, **fields: Any) -> list[CrawlSample]:
     """Samples with these numbers of pages that are done, and in all."""
     totals = seen or (200,) * len(ended)
     return [
-        Sample(at=1000 + distance * number, done=done, pending=total - done, **fields)
+        CrawlSample(at=1000 + distance * number, done=done, pending=total - done, **fields)
         for number, (done, total) in enumerate(zip(ended, totals, strict=True))
     ]
 
@@ -130,8 +130,8 @@ def test_problems_in_the_numbers() -> None:
     stalled = {"shop": samples(100, 100, distance=130.0)}
     (problem,) = find_problems([status()], stalled)
     assert (problem.kind, problem.crawl, problem.fields["seconds"]) == (ProblemKind.STALLED, "shop", 130.0)
-    first = Sample(at=0, done=0, fetched=0)
-    last = Sample(at=60, done=60, dead=40, fetched=100, statuses={"200": 50, "429": 30, "0": 30})
+    first = CrawlSample(at=0, done=0, fetched=0)
+    last = CrawlSample(at=60, done=60, dead=40, fetched=100, statuses={"200": 50, "429": 30, "0": 30})
     kinds = {problem.kind: problem.fields["share"] for problem in find_problems([status()], {"shop": [first, last]})}
     assert kinds == {
         ProblemKind.ERRORS: 0.4,

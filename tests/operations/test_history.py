@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uttu import Page, Spider
-from uttu.model.history import LATENCY_BOUNDS, EventKind, Sample
+from uttu.model.history import LATENCY_BOUNDS, CrawlSample, EventKind
 from uttu.operations.history import estimate_quantile, make_point, make_points, read_events, read_history
 from uttu.settings import DATA_FOLDER
 from uttu.testing.crawls import crawl
@@ -21,14 +21,14 @@ from uttu.testing.site import Site, serve
 NOW = time.time()
 
 
-def sample(seconds_ago: float, done: int, **fields: int) -> Sample:
-    return Sample(at=NOW - seconds_ago, done=done, fetched=done, **fields)  # type: ignore[arg-type]
+def sample(seconds_ago: float, done: int, **fields: int) -> CrawlSample:
+    return CrawlSample(at=NOW - seconds_ago, done=done, fetched=done, **fields)  # type: ignore[arg-type]
 
 
 def test_a_point_is_a_difference() -> None:
     latency = (0,) * len(LATENCY_BOUNDS)
-    before = Sample(at=0, done=10, items=5, bytes=100, fetched=10, seconds=1.0, latency=(10, *latency))
-    after = Sample(
+    before = CrawlSample(at=0, done=10, items=5, bytes=100, fetched=10, seconds=1.0, latency=(10, *latency))
+    after = CrawlSample(
         at=10,
         done=30,
         dead=10,

@@ -46,6 +46,8 @@ _WINDOW_SECONDS: Final = 300.0
 _MOST_PER_ADDRESS: Final = 20
 _MOST_PER_NAME: Final = 10
 _MOST_REMEMBERED: Final = 10_000
+# How often streams ask whether their session is still valid.
+_STREAM_SECONDS: Final = 1.0
 # Passwords that are checked at the same time; each takes 16 MiB.
 _MOST_HASHES: Final = 2
 
@@ -159,6 +161,25 @@ class Access:
         visit = known or secrets.token_urlsafe(16)
         return Visitor(csrf=self._sign_csrf(f"visit {visit}"), visit="" if known else visit)
 
+    def is_valid(self, visitor: Visitor) -> bool:
+        """Whether a visitor still is who he was: for streams, which stay open for hours."""
+        if visitor.user is None:
+            return False
+        found = self.accounts.read()
+        if visitor.via == "session" and visitor.session is not None:
+            session, stored = visitor.session, found.users.get(visitor.session.user)
+            is_current = stored is not None and stored.epoch == session.epoch and stored.role is visitor.user.role
+            return is_current and session.expires > time.time() and session.id not in found.ended
+        if visitor.via == "token":
+            stored_token = found.tokens.get(visitor.user.name)
+            return stored_token is not None and stored_token.role is visitor.user.role
+        return self.is_open
+
+    async def wait_for_end(self, visitor: Visitor) -> None:
+        """Return when a visitor's session or token is not valid any more."""
+        while self.is_valid(visitor):  # noqa: ASYNC110 - other processes change the file, too
+            await asyncio.sleep(_STREAM_SECONDS)
+
     def check_role(self, visitor: Visitor, needed: Role) -> User:
         """:raises Unauthenticated: nobody has logged in.
         :raises Forbidden: the user's role does not allow it.
@@ -233,17 +254,22 @@ class Access:
         expires = time.time() + self._settings.session_hours * 3600
         return Session(user.name, secrets.token_urlsafe(16), expires, stored.epoch)
 
-    async def change_password(self, visitor: Visitor, old: str, new: str) -> None:
-        """Change the user's own password, which ends all sessions.
+    async def change_password(self, request: Request, visitor: Visitor, old: str, new: str) -> Session:
+        """Change the user's own password, which ends all sessions. Returns a new one for :meth:`set_session`.
 
+        :raises TooManyAttempts: too many old passwords were wrong, here or at the login.
         :raises UsageError: the old password is wrong, or the new one can't be used.
         """
         if visitor.session is None:
             raise UsageError("Only a user who has logged in has a password")
+        name = visitor.session.user
+        try:
+            await self.log_in(request, name, old)
+        except Unauthenticated:
+            raise UsageError("The old password is wrong") from None
         async with self._hashing:
-            if await asyncio.to_thread(self.accounts.check_password, visitor.session.user, old) is None:
-                raise UsageError("The old password is wrong")
-            await asyncio.to_thread(self.accounts.change_password, visitor.session.user, new)
+            await asyncio.to_thread(self.accounts.change_password, name, new)
+        return await self.log_in(request, name, new)
 
     def csrf_of(self, session: Session) -> str:
         return self._sign_csrf(session.id)
@@ -294,6 +320,11 @@ def parse_host(header: str) -> str:
     if header.startswith("["):
         return header.partition("]")[0].strip("[]").lower()
     return header.partition(":")[0].lower().rstrip(".")
+
+
+def is_own_path(text: str) -> bool:
+    """Whether a text is a path of this server. Browsers take ``//host`` and ``/\\host`` for another one."""
+    return text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
 
 
 def find_address(request: HTTPConnection) -> str:

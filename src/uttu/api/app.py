@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -25,18 +26,19 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from uttu.api.access import CSRF_FIELD, SAFE_METHODS, Visitor, check_bind, find_address
-from uttu.api.accounts import User
+from uttu.api.access import CSRF_FIELD, SAFE_METHODS, Visitor, check_bind, find_address, is_own_path
+from uttu.api.accounts import Role, User
 from uttu.api.context import Context
 from uttu.api.data import buses
 from uttu.api.endpoints import PREFIX, Endpoint, read_body, run_endpoint
 from uttu.api.openapi import describe_api
 from uttu.api.page_data import DashboardData
-from uttu.api.pages.routes import Pages, render_login
+from uttu.api.pages.routes import PageServer, render_account, render_login
 from uttu.api.problems import (
     MalformedBody,
     RequestRefused,
     describe_problem,
+    find_status,
     make_problem,
     problem_response,
 )
@@ -69,7 +71,7 @@ def create_app(config: DashboardConfig) -> Starlette:
     """
     context = Context(config)
     check_bind(config, context.accounts)
-    pages = Pages(DashboardData(context))
+    pages = PageServer(DashboardData(context))
 
     @contextlib.asynccontextmanager
     async def run(app: Starlette) -> AsyncIterator[None]:
@@ -92,6 +94,7 @@ def create_app(config: DashboardConfig) -> Starlette:
             Route("/login", _show_login, methods=["GET"]),
             Route("/login", _log_in, methods=["POST"]),
             Route("/logout", _log_out, methods=["POST"]),
+            Route("/account", _change_password, methods=["POST"]),
             *pages.routes(),
         ],
         middleware=[Middleware(Guard, context=context)],
@@ -158,6 +161,7 @@ class Guard:
         visitor = access.identify(request)
         state = request.state
         state.visitor, state.user, state.csrf = visitor, visitor.user, visitor.csrf
+        state.is_valid = partial(access.is_valid, visitor)
         if request.method not in SAFE_METHODS:
             access.check_origin(request, visitor)
 
@@ -214,8 +218,7 @@ async def show_openapi(request: Request) -> Response:
 
 def _find_next(text: str) -> str:
     """The path to go to after a login; never another site."""
-    is_own = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
-    return text if is_own else "/"
+    return text if is_own_path(text) else "/"
 
 
 async def _show_login(request: Request) -> Response:
@@ -254,6 +257,22 @@ async def _log_out(request: Request) -> Response:
     context.access.check_forgery(request, request.state.visitor, fields.get(CSRF_FIELD, "-"))
     response = RedirectResponse(f"{_base(request)}/login", 303)
     await asyncio.to_thread(context.access.end_session, request, response, request.state.visitor)
+    return response
+
+
+async def _change_password(request: Request) -> Response:
+    context: Context = request.state.context
+    visitor: Visitor = request.state.visitor
+    fields = await _read_form(request)
+    context.access.check_role(visitor, Role.VIEWER)
+    context.access.check_forgery(request, visitor, fields.get(CSRF_FIELD, "-"))
+    try:
+        session = await context.access.change_password(request, visitor, fields.get("old", ""), fields.get("new", ""))
+    except UttuError as error:
+        request.state.error = str(error)
+        return render_account(request, failed=str(error), status=find_status(error))
+    response = RedirectResponse(f"{_base(request)}/account?done=password", 303)
+    context.access.set_session(request, response, session)
     return response
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -13,34 +15,20 @@ from uttu.api.audit import AuditPage
 from uttu.api.context import Context
 from uttu.api.data import accounts, buses, crawls, jobs, schedules
 from uttu.api.pages import shapes
+from uttu.api.pages.words import make_alert
 from uttu.api.problems import BadParameters
-from uttu.model.history import CrawlEvent
+from uttu.errors import UttuError
 from uttu.model.inspection import DeadQuery, LanePage, LaneQuery
 from uttu.model.lease import LaneState
 from uttu.operations import bus as bus_operations
-from uttu.operations import diagnosis, spiders, task_monitor
+from uttu.operations import diagnosis, spiders
 from uttu.operations.bus import BusDescription, Delivery, Group
-from uttu.operations.diagnosis import ProblemKind, ProgressWait
 from uttu.operations.explanation import CrawlExplanation
+from uttu.operations.history import EventPage, EventQuery
 
 T = TypeVar("T")
-_PROBLEMS: Final = {
-    ProblemKind.UNREADABLE: shapes.ProblemKind.UNREADABLE,
-    ProblemKind.CUT_SHORT: shapes.ProblemKind.CUT_SHORT,
-    ProblemKind.NO_WORKERS: shapes.ProblemKind.NO_WORKERS,
-    ProblemKind.SILENT_WORKERS: shapes.ProblemKind.WORKER_SILENT,
-    ProblemKind.STALLED: shapes.ProblemKind.STALLED,
-    ProblemKind.FAILED: shapes.ProblemKind.FAILED,
-    ProblemKind.UNATTENDED: shapes.ProblemKind.UNATTENDED,
-    ProblemKind.ERRORS: shapes.ProblemKind.ERRORS,
-    ProblemKind.REFUSED: shapes.ProblemKind.REFUSED,
-    ProblemKind.NO_ANSWER: shapes.ProblemKind.NO_ANSWER,
-}
-_WAITS: Final = {
-    ProgressWait.FLIGHT: shapes.WaitKind.ACTIVE,
-    ProgressWait.HELD: shapes.WaitKind.HELD,
-    ProgressWait.PENDING: shapes.WaitKind.READY,
-}
+# Crawls of one server whose keys are measured.
+_MOST_SIZED: Final = 20
 
 
 def _as(kind: type[T], value: Any) -> T:
@@ -54,75 +42,58 @@ class DashboardData:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    async def read_overview(self) -> shapes.Overview:
+    async def read_overview(self) -> shapes.OverviewContent:
         found = await crawls.read_overview(self._context)
         problems = [
-            shapes.Problem(kind=shapes.ProblemKind.STORE_AWAY, store=each.name, fields={"reason": each.error})
+            shapes.Alert(kind=shapes.AlertKind.STORE_AWAY, store=each.name, fields={"reason": each.error})
             for each in found.stores
             if each.error
         ]
         problems += [
-            shapes.Problem(kind=shapes.ProblemKind.BUS_AWAY, bus=each.name, fields={"reason": each.error})
+            shapes.Alert(kind=shapes.AlertKind.BUS_AWAY, bus=each.name, fields={"reason": each.error})
             for each in found.buses
             if each.error
         ]
-        problems += [_make_problem(each.store, each.problem) for each in found.problems]
-        return shapes.Overview(
-            crawls=[
-                shapes.CrawlRow(store=row.store, status=row.status, rate=row.rate, recent=row.recent)
-                for row in found.crawls
-            ],
-            stores=[_as(shapes.StoreHealth, each) for each in found.stores],
-            buses=[_as(shapes.BusHealth, each) for each in found.buses],
+        problems += [make_alert(each.store, each.problem) for each in found.problems]
+        return shapes.OverviewContent(
+            crawls=found.crawls,
+            stores=found.stores,
+            buses=found.buses,
             problems=problems,
         )
 
     async def read_crawl(self, store: str, crawl: str) -> shapes.CrawlView:
-        found = await crawls.read_crawl(self._context, store, crawl)
-        progress = found.progress
-        wait = next((_WAITS[each.kind] for each in progress.waits if each.kind in _WAITS), None)
-        return shapes.CrawlView(
-            status=found.details.status,
-            progress=shapes.Progress(
-                share=progress.share,
-                rate=progress.rate,
-                remaining=progress.estimate,
-                waits=None if progress.rate else wait,
-            ),
-            dead_kinds=found.details.dead_kinds,
-            trimmed=found.details.trimmed,
-        )
+        return await crawls.read_crawl(self._context, store, crawl)
 
     async def read_history(self, store: str, crawl: str, seconds: float, points: int) -> shapes.CrawlHistory:
-        return _as(shapes.CrawlHistory, await crawls.read_history(self._context, store, crawl, seconds, points))
+        return await crawls.read_history(self._context, store, crawl, seconds, points)
 
-    async def read_events(self, store: str, crawl: str, after: int, limit: int) -> list[CrawlEvent]:
-        return await crawls.read_events(self._context, store, crawl, after, limit)
+    async def read_events(self, store: str, crawl: str, query: EventQuery) -> EventPage:
+        return await crawls.read_event_page(self._context, store, crawl, query)
 
     async def read_lanes(self, store: str, crawl: str, query: LaneQuery) -> LanePage:
         return await crawls.read_lanes(self._context, store, crawl, query)
 
-    def describe_wait(self, lane: LaneState) -> shapes.LaneWait:
+    def describe_wait(self, lane: LaneState) -> shapes.HostWait:
         found = diagnosis.describe_wait(lane)
         until = time.time() + found.seconds if found.seconds else 0.0
-        return shapes.LaneWait(kind=shapes.WaitKind(found.kind.value), until=until, text=found.text)
+        return shapes.HostWait(kind=found.kind, until=until, text=found.text)
 
     async def read_dead_letters(self, store: str, crawl: str, query: DeadQuery) -> shapes.DeadLetters:
-        found = await crawls.read_dead_letters(self._context, store, crawl, query)
-        return shapes.DeadLetters(letters=found.letters, groups=found.groups, next=found.next)
+        return await crawls.read_dead_letters(self._context, store, crawl, query)
 
     async def explain(self, store: str, crawl: str, url: str) -> CrawlExplanation:
         return await crawls.explain(self._context, store, crawl, url)
 
     async def read_items(self, store: str, crawl: str, limit: int, before: int, match: str) -> shapes.ItemPage:
-        return _as(shapes.ItemPage, await crawls.read_items(self._context, store, crawl, limit, before, match))
+        return await crawls.read_items(self._context, store, crawl, limit, before, match)
 
     async def read_workers(self, store: str, crawl: str) -> list[shapes.WorkerState]:
-        return _as(list[shapes.WorkerState], await crawls.read_workers(self._context, store, crawl))
+        return await crawls.read_workers(self._context, store, crawl)
 
-    async def read_settings(self, store: str, crawl: str) -> list[shapes.SettingValue]:
+    async def read_settings(self, store: str, crawl: str) -> list[shapes.SettingRow]:
         found = await crawls.read_settings(self._context, store, crawl)
-        return [shapes.SettingValue(each.name, _to_text(each.value), str(each.source)) for each in found]
+        return [shapes.SettingRow(each.name, _to_text(each.value), str(each.source)) for each in found]
 
     async def change_state(self, store: str, crawl: str, action: str, by: str) -> None:
         await crawls.change_state(self._context, store, crawl, action, by)
@@ -146,7 +117,7 @@ class DashboardData:
         await crawls.move_crawl(self._context, store, crawl, target, by=by)
 
     async def read_buses(self) -> list[shapes.BusHealth]:
-        return _as(list[shapes.BusHealth], await buses.read_buses(self._context))
+        return await buses.read_buses(self._context)
 
     async def describe_bus(self, bus: str) -> BusDescription:
         return await buses.describe_bus(self._context, bus)
@@ -155,10 +126,26 @@ class DashboardData:
         return await buses.read_groups(self._context, bus)
 
     async def read_lags(self, bus: str) -> list[shapes.LagPoint]:
-        return _as(list[shapes.LagPoint], await buses.read_lags(self._context, bus))
+        return await buses.read_lags(self._context, bus)
 
     async def read_keys(self, bus: str) -> list[shapes.KeyKind]:
-        return []
+        stores = [store for store in self._context.stores if crawls.is_same_server(self._context, store, bus)]
+        found = []
+        for store in stores:
+            for name in (await self._context.read_names(store))[:_MOST_SIZED]:
+                # A crawl that was removed in between is left out.
+                with contextlib.suppress(UttuError):
+                    found += await self._read_keys(store, name)
+        return found
+
+    async def read_crawl_keys(self, store: str, crawl: str) -> list[shapes.KeyKind]:
+        return await self._read_keys(store, crawl) if crawls.has_keys(self._context, store) else []
+
+    async def _read_keys(self, store: str, crawl: str) -> list[shapes.KeyKind]:
+        return [
+            shapes.KeyKind(crawl=crawl, kind=each.kind, keys=each.keys, bytes=each.bytes)
+            for each in await crawls.read_keys(self._context, store, crawl)
+        ]
 
     async def peek_messages(self, bus: str, group: str, limit: int, dead: bool) -> list[Delivery]:
         url = self._context.bus_url(bus)
@@ -180,17 +167,17 @@ class DashboardData:
         return (await buses.republish_dead(self._context, bus, group, by=by)).count
 
     async def read_jobs(self) -> shapes.JobsView:
-        return _as(shapes.JobsView, await jobs.read_jobs(self._context))
+        return await jobs.read_jobs(self._context)
 
-    async def read_tasks(self, query: shapes.TaskQuery) -> shapes.TaskPage:
-        found = await jobs.read_tasks(self._context, _as(task_monitor.TaskQuery, query))
-        return shapes.TaskPage(
-            tasks=[_as(shapes.TaskRow, row) for row in found.tasks], next=found.next, counts=found.states
+    async def read_tasks(self, query: shapes.TaskQuery) -> shapes.TaskListing:
+        found = await jobs.read_tasks(self._context, query)
+        return shapes.TaskListing(
+            tasks=[_as(shapes.TaskView, row) for row in found.tasks], next=found.next, counts=found.states
         )
 
-    async def read_task(self, id: str) -> shapes.TaskRow:
+    async def read_task(self, id: str) -> shapes.TaskView:
         found = await jobs.read_task(self._context, id)
-        row, state = _as(shapes.TaskRow, found.row), found.state
+        row, state = _as(shapes.TaskView, found.row), found.state
         if state is None:
             return row
         has_failed = state.state in ("FAILURE", "RETRY", "REVOKED")
@@ -221,14 +208,15 @@ class DashboardData:
     async def shut_down_worker(self, worker: str, by: str) -> None:
         await jobs.shut_down_worker(self._context, worker, by)
 
-    async def read_schedules(self) -> list[shapes.ScheduleRow]:
+    async def read_schedules(self, hours: float) -> list[shapes.ScheduleLine]:
         return [
-            shapes.ScheduleRow(
+            shapes.ScheduleLine(
                 name=each.name,
                 task=" ".join([each.task, *map(str, each.args)]),
                 when=each.text,
                 state=each.state,
                 source=each.source,
+                next=each.next.timestamp() if each.next else 0.0,
                 fires=[at.timestamp() for at in each.fires],
                 last=each.last.timestamp() if each.last else 0.0,
                 last_task=each.last_task or "",
@@ -238,7 +226,7 @@ class DashboardData:
                 missed=each.missed,
                 note=each.note,
             )
-            for each in await schedules.read_schedules(self._context)
+            for each in await schedules.read_schedules(self._context, hours)
         ]
 
     async def add_schedule(self, name: str, table: Mapping[str, Any], by: str) -> None:
@@ -247,6 +235,12 @@ class DashboardData:
     async def change_schedule(self, name: str, action: str, by: str) -> None:
         await schedules.change_schedule(self._context, name, action, by)
 
+    async def preview_schedule(self, name: str, count: int, timezone: str) -> list[datetime]:
+        return await schedules.preview_schedule(self._context, name, count, timezone)
+
+    async def fetch_page(self, url: str) -> shapes.FetchedPage:
+        return await crawls.fetch_page(self._context, url)
+
     async def find_spiders(self) -> list[shapes.SpiderFile]:
         return [
             shapes.SpiderFile(
@@ -254,7 +248,7 @@ class DashboardData:
                 name=each.name,
                 doc=each.description,
                 arguments=[
-                    shapes.SpiderArgument(name=argument.name, type=_TYPES[argument.kind], default=argument.default)
+                    shapes.ArgumentField(name=argument.name, type=_TYPES[argument.kind], default=argument.default)
                     for argument in each.arguments
                 ],
                 error=each.error,
@@ -262,10 +256,10 @@ class DashboardData:
             for each in await schedules.find_spiders(self._context)
         ]
 
-    async def start_crawl(self, request: shapes.StartRequest, by: str) -> shapes.StartedCrawl:
+    async def start_crawl(self, request: shapes.StartForm, by: str) -> shapes.StartOutcome:
         if request.schedule:
             await schedules.add_schedule(self._context, request.crawl or request.file, _make_table(request), by=by)
-            return shapes.StartedCrawl(crawl="", store=request.store)
+            return shapes.StartOutcome(crawl="", store=request.store)
         wanted = spiders.StartRequest(
             file=request.file,
             arguments=request.arguments,
@@ -277,7 +271,7 @@ class DashboardData:
         )
         found = await schedules.start_crawl(self._context, wanted, request.store, by)
         store = request.store or next(iter(self._context.stores))
-        return shapes.StartedCrawl(crawl=found.crawl, store=store, pid=found.pid, log=found.log)
+        return shapes.StartOutcome(crawl=found.crawl, store=store, pid=found.pid, log=found.log)
 
     async def read_users(self) -> list[AccountRow]:
         return await accounts.read_users(self._context)
@@ -307,13 +301,7 @@ _TYPES: Final = {
 }
 
 
-def _make_problem(store: str, problem: diagnosis.Problem) -> shapes.Problem:
-    kind = _PROBLEMS.get(problem.kind, shapes.ProblemKind.OTHER)
-    fields: dict[str, str | int | float] = {"reason": str(problem.kind)} if kind is shapes.ProblemKind.OTHER else {}
-    return shapes.Problem(kind=kind, store=store, crawl=problem.crawl, fields=fields | problem.fields)
-
-
-def _make_table(request: shapes.StartRequest) -> dict[str, Any]:
+def _make_table(request: shapes.StartForm) -> dict[str, Any]:
     """The schedule of a crawl: a crontab line, or an interval in seconds."""
     given = {
         "output": request.outputs,

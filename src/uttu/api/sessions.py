@@ -8,7 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from uttu.api.access import Visitor
+from uttu.api.access import Session, Visitor
 from uttu.api.accounts import Role, User
 from uttu.api.context import Context
 
@@ -55,7 +55,10 @@ async def read_session(request: Request, context: Context, given: object) -> Res
 async def log_in(request: Request, context: Context, given: Login) -> Response:
     """Start a session: sets its cookie, and returns its CSRF token."""
     request.state.target = f"name={given.name}"
-    session = await context.access.log_in(request, given.name, given.password)
+    return _start(request, context, await context.access.log_in(request, given.name, given.password))
+
+
+def _start(request: Request, context: Context, session: Session) -> Response:
     role = context.accounts.read().users[session.user].role
     request.state.user = User(session.user, role)
     response = _respond(SessionView(user=session.user, role=role, via="session", csrf=context.access.csrf_of(session)))
@@ -72,7 +75,5 @@ async def log_out(request: Request, context: Context, given: object) -> Response
 
 async def change_own_password(request: Request, context: Context, given: NewPassword) -> Response:
     """Change one's own password. All sessions of the user end; a new one starts here."""
-    visitor: Visitor = request.state.visitor
-    await context.access.change_password(visitor, given.old, given.new)
-    assert visitor.user is not None
-    return await log_in(request, context, Login(visitor.user.name, given.new))
+    session = await context.access.change_password(request, request.state.visitor, given.old, given.new)
+    return _start(request, context, session)

@@ -27,6 +27,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from uttu.api.access import Visitor
 from uttu.api.context import Context
 from uttu.api.data import crawls
 from uttu.api.problems import BadParameters, Unavailable
@@ -196,13 +197,14 @@ def parse_position(text: str, stores: dict[str, str]) -> dict[str, int]:
 class EventStream(Response):
     """A response of server-sent events that ends with the server, and drops a client that does not read."""
 
-    def __init__(self, context: Context, hub: EventHub, resumed: dict[str, int]) -> None:
+    def __init__(self, context: Context, hub: EventHub, resumed: dict[str, int], visitor: Visitor) -> None:
         super().__init__(
             media_type="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         )
         self._context = context
         self._hub = hub
         self._resumed = resumed
+        self._visitor = visitor
         self.raw_headers = [pair for pair in self.raw_headers if pair[0] != b"content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -212,15 +214,18 @@ class EventStream(Response):
             writing,
             asyncio.create_task(_wait_for_disconnect(receive)),
             asyncio.create_task(self._context.closing.wait()),
+            asyncio.create_task(self._context.access.wait_for_end(self._visitor)),
         ]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            # The server or the session ends, while the client still reads.
+            is_cut = not (ends[0].done() or ends[1].done())
         finally:
             self._hub.leave(listener)
             for task in ends:
                 task.cancel()
             await asyncio.gather(*ends, return_exceptions=True)
-        if self._context.closing.is_set():
+        if is_cut or self._context.closing.is_set():
             with contextlib.suppress(OSError, RuntimeError, TimeoutError):
                 async with asyncio.timeout(0.5):
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -258,7 +263,7 @@ _hubs: Final[WeakKeyDictionary[Context, EventHub]] = WeakKeyDictionary()
 async def follow_events(request: Request, context: Context, given: object) -> Response:
     """Events of all crawls as they happen. Sends those after ``Last-Event-ID`` first; an event may come twice."""
     resumed = parse_position(request.headers.get("last-event-id", ""), context.stores)
-    return EventStream(context, _hubs.setdefault(context, EventHub(context)), resumed)
+    return EventStream(context, _hubs.setdefault(context, EventHub(context)), resumed, request.state.visitor)
 
 
 class DownloadParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

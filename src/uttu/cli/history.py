@@ -74,6 +74,10 @@ def _make_row(point: HistoryPoint) -> tuple[str, ...]:
 def events(
     crawl: WhichCrawl = "",
     limit: Annotated[int, typer.Option("-n", "--limit", help="How many: the latest.", min=1, max=2000)] = 20,
+    kind: Annotated[
+        EventKind | None, typer.Option(help="Only events of this kind.", metavar="KIND", show_default=False)
+    ] = None,
+    before: Annotated[int, typer.Option(help="Only events before this position; --json shows it.", min=0)] = 0,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until Ctrl-C.")] = False,
     frontier: FrontierUrl = "",
     as_json: AsJson = False,
@@ -81,10 +85,11 @@ def events(
     """Show what happened in a crawl: its states, its workers, hosts that were held, what operators did."""
     import asyncio
 
-    from uttu.operations.history import read_events
+    from uttu.operations.history import EventQuery, read_event_page, read_events
 
     async def show() -> None:
-        found = await read_events(crawl, frontier, -1, limit, say)
+        query = EventQuery(limit=limit, before=before, kind=kind)
+        found = (await read_event_page(crawl, frontier, query, say)).events[::-1]
         if not found and not follow:
             say("nothing has happened yet")
         position = found[-1].position if found else 0
@@ -93,7 +98,7 @@ def events(
             await asyncio.sleep(_FOLLOW_SECONDS)
             found = await read_events(crawl, frontier, position, _BATCH, lambda text: None)
             position = found[-1].position if found else position
-            _print_events(found, as_json)
+            _print_events([event for event in found if kind in (None, event.kind)], as_json)
 
     # Ctrl-C is the normal way to end, so it is not a failure.
     with contextlib.suppress(*[KeyboardInterrupt] if follow else []):

@@ -13,7 +13,7 @@ import sys
 import termios
 import tty
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -28,6 +28,10 @@ from uttu.model.inspection import LaneFilter
 from uttu.model.lease import LaneState
 from uttu.operations.diagnosis import WaitKind, describe_wait
 from uttu.operations.monitor import SNAPSHOT_SECONDS, CrawlMonitor, CrawlSnapshot
+
+if TYPE_CHECKING:
+    from uttu.operations.crawls import CrawlDetails, CrawlList
+    from uttu.operations.diagnosis import Problem, ProgressEstimate
 
 _WORKERS = ("worker", "pages/s", "pages", "in flight", "held", "reported")
 _LANE_HEAD = ("lane", "pending", "out", "so far", "pace", "waits for")
@@ -210,9 +214,38 @@ def status(
         else:
             views.show_dead_letters(letters, query, detail, as_json)
     elif crawl:
-        views.show_one(asyncio.run(crawls.read_details(crawl, frontier, say)), as_json)
+        views.show_one(*asyncio.run(_diagnose_one(crawl, frontier)), as_json)
     else:
-        views.show_all(asyncio.run(crawls.read_all(frontier)), as_json)
+        views.show_all(*asyncio.run(_diagnose_all(frontier)), as_json)
+
+
+# What is wrong is judged by the samples of these seconds, for at most so many crawls.
+_JUDGED_SECONDS = 600.0
+_MOST_JUDGED = 50
+
+
+async def _diagnose_one(crawl: str, frontier: str) -> tuple[CrawlDetails, ProgressEstimate, list[Problem]]:
+    """A crawl in detail, how far it is, and what is wrong with it."""
+    from uttu.cli.output import say
+    from uttu.operations import crawls, diagnosis, history
+
+    details = await crawls.read_details(crawl, frontier, say)
+    name = details.status.name
+    samples = await history.read_recent_samples(name, frontier, _JUDGED_SECONDS, say)
+    held = details.held.total if details.held.total is not None else len(details.held.lanes)
+    progress = diagnosis.describe_progress(details.status, samples, held)
+    return details, progress, diagnosis.find_problems([details.status], {name: samples})
+
+
+async def _diagnose_all(frontier: str) -> tuple[CrawlList, list[Problem]]:
+    """All crawls of a frontier, and what is wrong with them."""
+    from uttu.cli.output import say
+    from uttu.operations import crawls, diagnosis, history
+
+    found = await crawls.read_all(frontier)
+    alive = [status.name for status in found.crawls if status.alive][:_MOST_JUDGED]
+    samples = {name: await history.read_recent_samples(name, frontier, _JUDGED_SECONDS, say) for name in alive}
+    return found, diagnosis.find_problems(found.crawls, samples)
 
 
 def top(crawl: WhichCrawl = "", frontier: FrontierUrl = "", as_json: AsJson = False) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from uttu.cli.options import AppModule
+from uttu.cli.options import AppModule, AsJson
 from uttu.errors import ConfigError, UttuError
 from uttu.operations import format_count
 from uttu.operations import jobs as operations
@@ -316,6 +316,21 @@ def control(ctx: typer.Context, args: Words = None) -> None:
 def purge(ctx: typer.Context, args: Words = None) -> None:
     """Delete all messages that wait in the queues. This cannot be undone."""
     run_celery(ctx, "purge", args or ())
+
+
+@jobs.command("queues")
+def queues(ctx: typer.Context, as_json: AsJson = False) -> None:
+    """Show how many tasks wait in each queue, and how many workers serve it."""
+    from uttu.cli.output import Screen, print_json
+
+    app = load_app(ctx)
+    check_broker(app)
+    found = operations.read_queues(app)
+    if as_json:
+        print_json(found)
+        return
+    rows = [(each.name, f"{each.messages:,}", "" if each.consumers is None else str(each.consumers)) for each in found]
+    Screen().table(("queue", "tasks", "workers"), rows, ("tasks", "workers"))
 
 
 jobs.command("call")(call)

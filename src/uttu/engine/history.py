@@ -27,7 +27,7 @@ from uttu.errors import StoreError
 from uttu.frontier.base import Frontier, History, Ledger
 from uttu.model import Counts
 from uttu.model.crawl import CrawlState, Reason, WorkerReport
-from uttu.model.history import LATENCY_BOUNDS, SAMPLE_SECONDS, EventKind, Sample
+from uttu.model.history import LATENCY_BOUNDS, SAMPLE_SECONDS, CrawlSample, EventKind
 
 # A worker whose last report is older than this is not counted in a sample.
 _SILENT_SECONDS: Final = 5.0
@@ -41,7 +41,7 @@ _LANE_SECONDS: Final = 60.0
 EventFields = dict[str, str | int | float]
 
 
-def make_sample(at: float, counts: Counts, reports: Iterable[tuple[float, WorkerReport]]) -> Sample:
+def make_sample(at: float, counts: Counts, reports: Iterable[tuple[float, WorkerReport]]) -> CrawlSample:
     """Add up the numbers of a crawl.
 
     :param reports: The latest reports of all workers, and the age of each in seconds.
@@ -59,7 +59,7 @@ def make_sample(at: float, counts: Counts, reports: Iterable[tuple[float, Worker
         statuses["0"] += report.failed
         for slot, count in enumerate(report.latency[: len(latency)]):
             latency[slot] += count
-    return Sample(
+    return CrawlSample(
         at=at,
         pending=counts.pending,
         leased=counts.leased,
@@ -77,7 +77,7 @@ def make_sample(at: float, counts: Counts, reports: Iterable[tuple[float, Worker
     )
 
 
-async def take_sample(at: float, frontier: Frontier, ledger: Ledger) -> Sample:
+async def take_sample(at: float, frontier: Frontier, ledger: Ledger) -> CrawlSample:
     """Read the numbers of a crawl from its store."""
     reports = (await ledger.reports()).values()
     read = [(age, msgspec.json.decode(report, type=WorkerReport)) for age, report in reports]

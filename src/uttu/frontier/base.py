@@ -37,7 +37,7 @@ from uttu.model import Counts, Lease, Outcome, Pace, Request
 from uttu.model.crawl import Order as Order
 from uttu.model.crawl import Rules as Rules
 from uttu.model.facts import CrawlFacts, FactChanges
-from uttu.model.history import CrawlEvent, EventKind, Sample
+from uttu.model.history import CrawlEvent, CrawlSample, EventKind
 from uttu.model.inspection import DeadGroup, DeadPage, DeadQuery, LanePage, LaneQuery
 from uttu.model.lease import Trace
 
@@ -234,23 +234,23 @@ class History(Protocol):
     accept them in any order.
     """
 
-    async def record(self, sample: Sample) -> None:
+    async def record(self, sample: CrawlSample) -> None:
         """Store a sample, unless there is one in the same slot of ``SAMPLE_SECONDS``. Its slot is that of ``at``.
 
         Drop what :func:`~uttu.model.history.thin_out` names at the present time, in the same atomic step. A store may
         thin out a minute late.
         """
 
-    async def samples(self, since: float, until: float = math.inf) -> list[Sample]:
+    async def samples(self, since: float, until: float = math.inf) -> list[CrawlSample]:
         """Return the samples taken from ``since`` to ``until``, both included, the oldest first."""
 
     async def add_events(self, events: Sequence[tuple[EventKind, dict[str, str | int | float]]]) -> None:
         """Append events at the present time, in this order, and drop the oldest beyond ``MOST_EVENTS``."""
 
-    async def events(self, after: int, limit: int) -> list[CrawlEvent]:
+    async def events(self, after: int, limit: int, before: int = 0) -> list[CrawlEvent]:
         """Return up to ``limit`` events after position ``after``, the oldest first; the latest ones if it is -1.
 
-        Position 0 is before all events.
+        Position 0 is before all events. With ``after`` -1, ``before`` leaves out events at this position and later.
         """
 
 

@@ -24,7 +24,7 @@ MOST_EVENTS: Final = 2000
 """How many events of a crawl are kept: the latest."""
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class CrawlSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The numbers of a crawl at one moment. All but the first three and ``workers`` are totals since its start."""
 
     at: float

@@ -21,9 +21,10 @@ import msgspec
 
 from uttu import settings
 from uttu.clients.addresses import mask_password
-from uttu.errors import StoreError, UttuError
+from uttu.errors import StoreError, UsageError, UttuError
 from uttu.frontier.base import Rules
-from uttu.frontier.catalog import CrawlCatalog, CrawlStore, KeySize, KeySizes
+from uttu.frontier.catalog import CrawlCatalog, CrawlStore, KeySizes
+from uttu.frontier.catalog import KeySize as KeySize
 from uttu.model import Counts
 from uttu.model.crawl import NO_REASON, CrawlState, Reason, SettingValue, WorkerReport
 from uttu.model.facts import CrawlFacts
@@ -399,11 +400,12 @@ async def read_settings(crawl: str, frontier: str, report: Report, folder: Path 
 async def read_keys(crawl: str, frontier: str, report: Report, folder: Path = Path()) -> list[KeySize]:
     """What a crawl takes in the memory of its server, by kind of key, the largest first.
 
-    :raises StoreError: the store can't be reached, has no such crawl, or has no keys.
+    :raises StoreError: the store can't be reached, or has no such crawl.
+    :raises UsageError: the store has no keys.
     """
     async with select_crawl(crawl, frontier, report, folder) as found:
         if not isinstance(found.catalog, KeySizes):
-            raise StoreError(f"Only crawls on Redis have keys; this one is {describe_frontier(found.catalog)}")
+            raise UsageError(f"Only crawls on Redis have keys; this one is {describe_frontier(found.catalog)}")
         return await found.catalog.key_sizes(found.name)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from uttu.model.crawl import CrawlState, ReasonKind
-from uttu.model.history import Sample
+from uttu.model.history import CrawlSample
 from uttu.model.lease import LaneState
 from uttu.operations.crawls import BrokenState, CrawlStatus
 
@@ -85,7 +85,7 @@ class Waiting(msgspec.Struct, frozen=True):
     count: int = 0
 
 
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
+class ProgressEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """How far a crawl is.
 
     ``share``: of the requests it knows, how many are done or dead. ``rate`` and ``growth``: pages that end and new
@@ -104,7 +104,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 _RATE_SECONDS: Final = 300.0
 
 
-def describe_progress(status: CrawlStatus, samples: Sequence[Sample], held: int = 0) -> Progress:
+def describe_progress(status: CrawlStatus, samples: Sequence[CrawlSample], held: int = 0) -> ProgressEstimate:
     """How far a crawl is, how fast, and what it waits for.
 
     :param samples: Of the last minutes, the oldest first.
@@ -121,16 +121,16 @@ def describe_progress(status: CrawlStatus, samples: Sequence[Sample], held: int 
         rate = max(last.done + last.dead - first.done - first.dead, 0) / seconds
         growth = max(_seen(last) - _seen(first), 0) / seconds
     estimate = _estimate(status, rate, growth) if status.alive and status.state is CrawlState.RUNNING else None
-    return Progress(share=share, rate=rate, growth=growth, estimate=estimate, waits=_find_waits(status, held))
+    return ProgressEstimate(share=share, rate=rate, growth=growth, estimate=estimate, waits=_find_waits(status, held))
 
 
-def _recent(samples: Sequence[Sample]) -> list[Sample]:
+def _recent(samples: Sequence[CrawlSample]) -> list[CrawlSample]:
     if not samples:
         return []
     return [each for each in samples if each.at >= samples[-1].at - _RATE_SECONDS]
 
 
-def _seen(sample: Sample) -> int:
+def _seen(sample: CrawlSample) -> int:
     return sample.pending + sample.leased + sample.delayed + sample.done + sample.dead
 
 
@@ -203,7 +203,7 @@ _FEWEST: Final = 20
 _REFUSALS: Final = ("403", "429", "503")
 
 
-def find_problems(statuses: Sequence[CrawlStatus], samples: Mapping[str, Sequence[Sample]] = {}) -> list[Problem]:
+def find_problems(statuses: Sequence[CrawlStatus], samples: Mapping[str, Sequence[CrawlSample]] = {}) -> list[Problem]:
     """What is wrong right now with these crawls, in their order.
 
     :param samples: The samples of the last minutes by crawl, the oldest first; without them, shares are not judged.
@@ -211,7 +211,7 @@ def find_problems(statuses: Sequence[CrawlStatus], samples: Mapping[str, Sequenc
     return [problem for status in statuses for problem in _find_problems(status, samples.get(status.name, ()))]
 
 
-def _find_problems(status: CrawlStatus, samples: Sequence[Sample]) -> list[Problem]:
+def _find_problems(status: CrawlStatus, samples: Sequence[CrawlSample]) -> list[Problem]:
     def problem(kind: ProblemKind, **fields: str | int | float) -> Problem:
         return Problem(kind, status.name, fields)
 
@@ -238,7 +238,7 @@ def _find_problems(status: CrawlStatus, samples: Sequence[Sample]) -> list[Probl
     return found + _judge_samples(status, _recent(samples))
 
 
-def _judge_samples(status: CrawlStatus, samples: Sequence[Sample]) -> list[Problem]:
+def _judge_samples(status: CrawlStatus, samples: Sequence[CrawlSample]) -> list[Problem]:
     if len(samples) < 2:
         return []
     first, last = samples[0], samples[-1]

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
 import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
-from uttu.errors import UsageError, UttuError
-from uttu.fetch.base import Fetcher
+from uttu.errors import PrivateHost, UsageError, UttuError
+from uttu.fetch.base import Fetcher, ResolverAware
+from uttu.fetch.resolver import look_up_addresses
 from uttu.model import Request, Response
 from uttu.model.url import canonical, host_of, hostname_of
 from uttu.policy import redirect
-from uttu.policy.scope import Scope, is_private_host
+from uttu.policy.scope import Scope, is_private_address, is_private_host
 from uttu.settings import DATA_FOLDER, Settings
 from uttu.spider.page import Page, find_refresh_target
 
+_LOOKUP_SECONDS: Final = 5.0
 RedirectCallback = Callable[[Response, str], None]
 
 _match_bare = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[\w-]+(?:\.[\w-]+)*\.?)(?::[0-9]+)?(?:[/?#].*)?").fullmatch
@@ -106,12 +111,15 @@ async def fetch_page(
     hop: RedirectCallback = lambda response, target: None,
     *,
     confined: bool = False,
+    public: bool = False,
     folder: Path = Path(),
 ) -> Response:
     """Fetch one request with a new fetcher; see :func:`fetch_with_redirects`.
 
     :param confined: The request comes from a message, and may not name a proxy in a private network.
-    :raises UsageError: it does.
+    :param public: Connect to public addresses only, unless the setting ``private`` allows others. The addresses that
+        were judged are those that are used, so a name server that changes its answer gains nothing.
+    :raises UsageError: the request names a proxy or a host that it may not.
     :raises ConfigError: the settings are not usable.
     :raises FetchError: a fetch failed.
     """
@@ -124,9 +132,38 @@ async def fetch_page(
             raise UsageError(str(error)) from error
     fetcher = create_fetcher(settings, folder)
     try:
+        if public and not settings.private:
+            await _check_public(request.url)
+            if isinstance(fetcher, ResolverAware):
+                fetcher.use_resolver(_resolve_public)
         return await fetch_with_redirects(fetcher, request, settings, hop)
+    except PrivateHost as error:
+        raise UsageError(str(error)) from error
     finally:
         await fetcher.close()
+
+
+async def _check_public(url: str) -> None:
+    """Check the host of a URL. A name that does not resolve is left to the fetch, which reports it.
+
+    :raises PrivateHost: it is in a private network.
+    """
+    with contextlib.suppress(OSError, UnicodeError, TimeoutError):
+        async with asyncio.timeout(_LOOKUP_SECONDS):
+            await _resolve_public(host_of(url), hostname_of(url))
+
+
+async def _resolve_public(host: str, name: str) -> list[str]:
+    """The addresses of a host, all of them public.
+
+    :raises PrivateHost: one is not.
+    :raises OSError: the name does not resolve.
+    """
+    # is_private_host also knows addresses that are written as one number (2130706433).
+    found = [] if is_private_host(name) else await look_up_addresses(name)
+    if not found or any(map(is_private_address, found)):
+        raise PrivateHost(f"{name!r:.200} is in a private network. Fetch it in a terminal with: uttu fetch URL")
+    return found
 
 
 async def fetch_with_redirects(

@@ -17,7 +17,7 @@ import msgspec
 
 from uttu.engine.history import make_sample
 from uttu.frontier.catalog import CrawlStore
-from uttu.model.history import LATENCY_BOUNDS, RESOLUTIONS, SAMPLE_SECONDS, CrawlEvent, Sample
+from uttu.model.history import LATENCY_BOUNDS, RESOLUTIONS, SAMPLE_SECONDS, CrawlEvent, CrawlSample, EventKind
 from uttu.operations import Report
 from uttu.operations.crawls import CrawlStatus, select_crawl
 
@@ -67,7 +67,18 @@ async def read_history(
     return CrawlHistory(make_points(samples, seconds, points))
 
 
-async def read_samples(store: CrawlStore, status: CrawlStatus, seconds: float) -> list[Sample]:
+async def read_recent_samples(
+    crawl: str, frontier: str, seconds: float, report: Report, folder: Path = Path()
+) -> list[CrawlSample]:
+    """The samples of a crawl of the last ``seconds``, to judge it with :mod:`uttu.operations.diagnosis`.
+
+    :raises StoreError: the store can't be reached, or has no such crawl.
+    """
+    async with select_crawl(crawl, frontier, report, folder) as found:
+        return await read_samples(found.store, await found.status(), seconds)
+
+
+async def read_samples(store: CrawlStore, status: CrawlStatus, seconds: float) -> list[CrawlSample]:
     """The samples of the last ``seconds``, the one before, and the present numbers as the last one."""
     now = time.time()
     since = now - seconds
@@ -83,7 +94,7 @@ async def read_samples(store: CrawlStore, status: CrawlStatus, seconds: float) -
     return samples[max(first - 1, 0) :]
 
 
-def make_points(samples: Sequence[Sample], seconds: float, points: int) -> list[HistoryPoint]:
+def make_points(samples: Sequence[CrawlSample], seconds: float, points: int) -> list[HistoryPoint]:
     """Make at most ``points`` points of samples. Samples are grouped by time, each group becomes a point."""
     if len(samples) < 2:
         return []
@@ -102,14 +113,14 @@ def make_points(samples: Sequence[Sample], seconds: float, points: int) -> list[
     return made[-points:]
 
 
-def _is_gap(before: Sample, after: Sample) -> bool:
+def _is_gap(before: CrawlSample, after: CrawlSample) -> bool:
     """Whether no sample was taken in between, although the history would have kept one: no process was at work."""
     age = time.time() - before.at
     distance = next((distance for distance, kept in RESOLUTIONS if age <= kept), RESOLUTIONS[-1][0])
     return after.at - before.at > _GAP_SLOTS * distance and after.done == before.done and after.dead == before.dead
 
 
-def make_point(before: Sample, after: Sample) -> HistoryPoint:
+def make_point(before: CrawlSample, after: CrawlSample) -> HistoryPoint:
     """The rates between two samples."""
     seconds = after.at - before.at
     fetched = after.fetched - before.fetched
@@ -135,7 +146,7 @@ def make_point(before: Sample, after: Sample) -> HistoryPoint:
     )
 
 
-def _pad(latency: tuple[int, ...], like: Sample) -> tuple[int, ...]:
+def _pad(latency: tuple[int, ...], like: CrawlSample) -> tuple[int, ...]:
     return latency if len(latency) == len(like.latency) else (0,) * len(like.latency)
 
 
@@ -154,6 +165,48 @@ def estimate_quantile(latency: Sequence[int], share: float) -> float | None:
     high = LATENCY_BOUNDS[slot] if slot < len(LATENCY_BOUNDS) else 2 * LATENCY_BOUNDS[-1]
     within = (share * total - (sums[slot] - latency[slot])) / latency[slot]
     return low + (high - low) * within
+
+
+class EventQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Asks for a page of events, the latest first. ``before``: the ``next`` of the page before; 0 for the first."""
+
+    limit: int = 50
+    before: int = 0
+    kind: EventKind | None = None
+
+
+class EventPage(msgspec.Struct, frozen=True):
+    """Events of a crawl, the latest first. ``next`` is the ``before`` of the next page, 0 at the end."""
+
+    events: list[CrawlEvent]
+    next: int = 0
+
+
+# Events that one step of a search by kind reads.
+_EVENT_STEP: Final = 500
+
+
+async def read_event_page(
+    crawl: str, frontier: str, query: EventQuery, report: Report, folder: Path = Path()
+) -> EventPage:
+    """A page of the events of a crawl, the latest first.
+
+    :raises StoreError: the store can't be reached, or has no such crawl.
+    """
+    found: list[CrawlEvent] = []
+    before = query.before
+    # One more than asked for tells whether there is a next page.
+    wanted = query.limit + 1
+    async with select_crawl(crawl, frontier, report, folder) as handle:
+        while len(found) < wanted:
+            step = wanted if query.kind is None else _EVENT_STEP
+            read = await handle.store.history.events(-1, step, before)
+            found += [event for event in reversed(read) if query.kind in (None, event.kind)]
+            if len(read) < step:
+                break
+            before = read[0].position
+    page = found[: query.limit]
+    return EventPage(page, page[-1].position if page and len(found) > query.limit else 0)
 
 
 async def read_events(

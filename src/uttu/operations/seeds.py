@@ -5,17 +5,22 @@ Lines of a pipe are put as they arrive, so a program can feed a crawl as long as
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from uttu.engine.seeds import parse_request
 from uttu.errors import UttuError
-from uttu.fetch.resolver import check_proxy
+from uttu.fetch.resolver import check_proxy, look_up_addresses
+from uttu.frontier.catalog import CrawlStore
 from uttu.model import Request
 from uttu.model.crawl import CrawlState, Rules
+from uttu.model.inspection import LaneFilter, LaneQuery
+from uttu.model.url import host_of, hostname_of
 from uttu.operations import Report
 from uttu.operations.control import check_not_moved
 from uttu.operations.crawls import (
@@ -28,6 +33,11 @@ from uttu.operations.crawls import (
 )
 from uttu.operations.fetch import parse_web_url
 from uttu.operations.lines import describe_source, open_source, read_lines
+from uttu.policy.scope import is_private_address, is_private_host
+
+# Names that are looked up at the same time, and for how long.
+_LOOKUPS: Final = 200
+_LOOKUP_SECONDS: Final = 3.0
 
 
 class PushResult(msgspec.Struct):
@@ -49,6 +59,7 @@ async def push_seeds(
     *,
     entries: Sequence[bytes] = (),
     confined: bool = False,
+    public: bool = False,
     by: str = "",
     folder: Path = Path(),
 ) -> PushResult:
@@ -58,6 +69,8 @@ async def push_seeds(
     :param file: A file with a URL, or a request as a JSON object, on each line; ``-`` for standard input.
     :param entries: The same as the lines of a file.
     :param confined: The entries come from a message, and may not name a proxy in a private network.
+    :param public: Refuse URLs in a private network, unless the crawl has pages of that host already or its setting
+        ``private`` is on. Start URLs open a private host for a crawl, so not everybody may push one.
     :param by: Who does it, for the history of the crawl.
     :raises UttuError: the crawl has finished or was moved, or the file can't be read.
     """
@@ -73,7 +86,11 @@ async def push_seeds(
         store = await catalog.open(name, standing.facts.rules or Rules())
         stack.push_async_callback(store.frontier.close)
 
+        guard = _PrivateGuard(store, standing) if public else None
+
         async def put(requests: list[Request]) -> None:
+            if guard is not None:
+                requests = await guard.filter(requests, pushed, report)
             new = await store.frontier.put(requests) if requests else 0
             pushed.new += new
             pushed.known += len(requests) - new
@@ -90,6 +107,44 @@ async def push_seeds(
                 number += len(lines)
         await record_action(store, by, "push", new=pushed.new, known=pushed.known)
     return pushed
+
+
+class _PrivateGuard:
+    """Refuses start URLs in a private network that the crawl does not fetch from already."""
+
+    def __init__(self, store: CrawlStore, standing: CrawlStatus) -> None:
+        self._store = store
+        self._is_off = any(each.name == "private" and each.value is True for each in standing.facts.settings)
+        self._allowed: dict[str, bool] = {}
+
+    async def filter(self, requests: list[Request], pushed: PushResult, report: Report) -> list[Request]:
+        if self._is_off:
+            return requests
+        hosts = list({host_of(each.url) for each in requests} - self._allowed.keys())
+        for first in range(0, len(hosts), _LOOKUPS):
+            chunk = hosts[first : first + _LOOKUPS]
+            self._allowed |= dict(zip(chunk, await asyncio.gather(*map(self._is_allowed, chunk)), strict=True))
+        kept = [each for each in requests if self._allowed[host_of(each.url)]]
+        pushed.bad += len(requests) - len(kept)
+        for host in {host_of(each.url) for each in requests} - {host_of(each.url) for each in kept}:
+            report(f"{host!r:.200} is in a private network. Push it in a terminal with: uttu push")
+        return kept
+
+    async def _is_allowed(self, host: str) -> bool:
+        name = hostname_of(f"http://{host}/")
+        found: list[str] = []
+        if not is_private_host(name):
+            # A name that does not resolve is left to the fetch, which reports it.
+            with contextlib.suppress(OSError, UnicodeError, TimeoutError):
+                async with asyncio.timeout(_LOOKUP_SECONDS):
+                    found = await look_up_addresses(name)
+            if not any(map(is_private_address, found)):
+                return True
+        for chosen in (LaneFilter.ALL, LaneFilter.IDLE):
+            page = await self._store.inspector.lanes(LaneQuery(limit=50, match=host, only=chosen))
+            if any(lane.name == host for lane in page.lanes):
+                return True
+        return False
 
 
 def _describe_next(standing: CrawlStatus) -> str:

@@ -14,7 +14,7 @@ from tests.api.visits import PATHS, parse_page
 from uttu.api.pages.forms import FORMS, parse_when
 from uttu.api.pages.rendering import load_templates
 from uttu.api.pages.routes import PAGES
-from uttu.api.pages.shapes import Role, StartRequest, User
+from uttu.api.pages.shapes import Role, StartForm, User
 from uttu.errors import BusUnavailable
 
 CRAWL = "/crawls/local/shop-prices"
@@ -61,7 +61,7 @@ class TestEveryPage:
     async def test_viewers_see_no_forms_that_change_something(self, path: str) -> None:
         answer = await ask(create_sample_app(user=VIEWER), path)
         forms = parse_page(answer.text).xpath("//form[@method='post']/@action")
-        assert set(forms) <= {"/preferences", "/logout", "/login"}
+        assert set(forms) <= {"/preferences", "/logout", "/login", "/account"}
 
     async def test_behind_a_prefix(self, path: str) -> None:
         answer = await ask(create_sample_app(), path, root_path="/uttu")
@@ -141,7 +141,7 @@ class TestForms:
             "workers": "2",
         }
         data, _ = await self.send("/start", **fields)
-        request: StartRequest = data.calls[0][1]
+        request: StartForm = data.calls[0][1]
         assert (request.arguments, request.workers) == ({"country": "de"}, 2)
         assert request.settings == {"delay": "1", "robots": "false"}
 

@@ -98,7 +98,7 @@ _LITERAL = {
         "n",
     ),
     *("https://example.org/", "items.jsonl", "redis://127.0.0.1:6379/0", "0 6 * * *", '["spider.py"]', "{}", "[]"),
-    *("robots=true", "uttu.crawl"),
+    *("robots=true", "uttu.crawl", "uttu fetch URL"),
 }
 
 

@@ -16,7 +16,7 @@ Password = Annotated[str, msgspec.Meta(max_length=1024)]
 AccountName = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 
 
-class Done(msgspec.Struct, frozen=True):
+class ActionDone(msgspec.Struct, frozen=True):
     """An action was done. ``said`` tells it in words."""
 
     said: str
@@ -35,7 +35,7 @@ async def read_users(context: Context) -> list[AccountRow]:
     return context.accounts.list_rows()
 
 
-async def add_user(context: Context, name: AccountName, password: Password, role: Role, by: str = "") -> Done:
+async def add_user(context: Context, name: AccountName, password: Password, role: Role, by: str = "") -> ActionDone:
     """Add a user.
 
     The first user of a dashboard must be an administrator: from then on everybody has to log in.
@@ -45,19 +45,19 @@ async def add_user(context: Context, name: AccountName, password: Password, role
     if role is not Role.ADMIN and not context.accounts.read().users:
         raise UsageError("The first user must be an admin, as nobody else could manage the dashboard")
     await asyncio.to_thread(context.accounts.add_user, name, password, role)
-    return Done(f"{name} is added as {role}")
+    return ActionDone(f"{name} is added as {role}")
 
 
-async def change_password(context: Context, name: AccountName, password: Password, by: str = "") -> Done:
+async def change_password(context: Context, name: AccountName, password: Password, by: str = "") -> ActionDone:
     """Set the password of a user, which ends the user's sessions.
 
     :raises UsageError: there is no such user, or the password can't be used.
     """
     await asyncio.to_thread(context.accounts.change_password, name, password)
-    return Done(f"{name} has a new password; all sessions of {name} are ended")
+    return ActionDone(f"{name} has a new password; all sessions of {name} are ended")
 
 
-async def remove_user(context: Context, name: AccountName, by: str = "") -> Done:
+async def remove_user(context: Context, name: AccountName, by: str = "") -> ActionDone:
     """Remove a user.
 
     :raises UsageError: there is no such user, or it is the last administrator while others are there.
@@ -67,7 +67,7 @@ async def remove_user(context: Context, name: AccountName, by: str = "") -> Done
     if name in found and Role.ADMIN not in others and (others or by == name):
         raise UsageError(f"{name} is the last admin. Add another one first, or use: uttu dashboard user rm {name}")
     await asyncio.to_thread(context.accounts.remove_user, name)
-    return Done(f"{name} is removed")
+    return ActionDone(f"{name} is removed")
 
 
 async def add_token(context: Context, name: AccountName, role: Role, by: str = "") -> NewToken:
@@ -80,13 +80,13 @@ async def add_token(context: Context, name: AccountName, role: Role, by: str = "
     return NewToken(name, role, await asyncio.to_thread(context.accounts.add_token, name, role))
 
 
-async def remove_token(context: Context, name: AccountName, by: str = "") -> Done:
+async def remove_token(context: Context, name: AccountName, by: str = "") -> ActionDone:
     """Remove a token; it is refused from now on.
 
     :raises UsageError: there is no such token.
     """
     await asyncio.to_thread(context.accounts.remove_token, name)
-    return Done(f"The token {name} is removed")
+    return ActionDone(f"The token {name} is removed")
 
 
 async def read_audit(

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from uttu.api.context import LONG_SECONDS, Context
+from uttu.api.context import FRESH_SECONDS, LONG_SECONDS, Context
 from uttu.api.data.buses import BusHealth, read_buses
 from uttu.api.problems import BadParameters
 from uttu.clients.addresses import mask_password
 from uttu.errors import UttuError
-from uttu.fetch.resolver import look_up_addresses
 from uttu.model import Request
 from uttu.model.crawl import SettingValue
-from uttu.model.history import CrawlEvent, Sample
+from uttu.model.history import CrawlEvent, CrawlSample
 from uttu.model.inspection import DeadQuery, LanePage, LaneQuery
-from uttu.model.url import hostname_of
+from uttu.model.lease import LaneState
 from uttu.operations import control, crawls, diagnosis, explanation, fetch, history, items, move, seeds, workers
 from uttu.operations.control import RateChange, RetryResult, StateChange
-from uttu.operations.crawls import CrawlDetails, CrawlStatus, DeadLetters
-from uttu.operations.diagnosis import Problem, Progress
+from uttu.operations.crawls import CrawlDetails, CrawlStatus, DeadLetters, KeySize
+from uttu.operations.diagnosis import LaneWait, Problem, ProgressEstimate
 from uttu.operations.explanation import CrawlExplanation
-from uttu.operations.history import CrawlHistory
+from uttu.operations.fetch import FetchedPage
+from uttu.operations.history import CrawlHistory, EventPage, EventQuery
 from uttu.operations.items import ExportResult, ItemPage
 from uttu.operations.seeds import PushResult
 from uttu.operations.workers import DrainResult, WorkerState
-from uttu.policy.scope import is_private_address, is_private_host
 from uttu.settings import load_frontier, load_settings
 
 PageSize = Annotated[int, msgspec.Meta(ge=1, le=1000)]
@@ -40,7 +38,9 @@ _RECENT_POINTS: Final = 30
 # Samples change every 10 seconds; a longer list of crawls has no sparklines from here on.
 _SAMPLES_FRESH_SECONDS: Final = 5.0
 _MOST_SAMPLED: Final = 50
-_LOOKUP_SECONDS: Final = 5.0
+# The sizes of keys are estimated, and cost the server some hundred commands.
+_KEYS_FRESH_SECONDS: Final = 30.0
+_FETCH_SECONDS: Final = 60.0
 T = TypeVar("T")
 
 
@@ -82,7 +82,7 @@ class CrawlView(msgspec.Struct, frozen=True, kw_only=True):
     """A crawl in detail, with its progress and what is wrong with it."""
 
     details: CrawlDetails
-    progress: Progress
+    progress: ProgressEstimate
     problems: list[Problem] = []
 
 
@@ -97,19 +97,6 @@ class Moved(msgspec.Struct, frozen=True):
     """What became of a move, in words."""
 
     said: str
-
-
-class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """A page that was fetched as a crawl would."""
-
-    url: str
-    status: int
-    headers: tuple[tuple[str, str], ...]
-    via: tuple[str, ...]
-    elapsed: float
-    version: str
-    size: int
-    text: str
 
 
 def ignore(message: str) -> None:
@@ -145,9 +132,9 @@ async def read_statuses(context: Context, store: str) -> list[CrawlStatus]:
 
 async def _read_stores(
     context: Context,
-) -> tuple[list[CrawlRow], list[StoreHealth], dict[tuple[str, str], Sequence[Sample]]]:
+) -> tuple[list[CrawlRow], list[StoreHealth], dict[tuple[str, str], Sequence[CrawlSample]]]:
     rows: list[CrawlRow] = []
-    samples: dict[tuple[str, str], Sequence[Sample]] = {}
+    samples: dict[tuple[str, str], Sequence[CrawlSample]] = {}
 
     async def look(store: str) -> StoreHealth:
         url = context.store_url(store)
@@ -167,20 +154,20 @@ async def _read_stores(
     return sorted(rows, key=lambda row: -row.status.active), stores, samples
 
 
-def _make_row(store: str, status: CrawlStatus, samples: Sequence[Sample]) -> CrawlRow:
+def _make_row(store: str, status: CrawlStatus, samples: Sequence[CrawlSample]) -> CrawlRow:
     points = history.make_points(samples, _RECENT_SECONDS, _RECENT_POINTS)
     rate = diagnosis.describe_progress(status, samples).rate if status.alive else 0.0
     return CrawlRow(store=store, status=status, rate=rate, recent=[point.pages for point in points])
 
 
-async def _read_samples(context: Context, store: str, crawl: str) -> list[Sample]:
+async def _read_samples(context: Context, store: str, crawl: str) -> list[CrawlSample]:
     url = context.store_url(store)
-
-    async def read() -> list[Sample]:
-        async with crawls.select_crawl(crawl, url, ignore, context.folder) as found:
-            return await history.read_samples(found.store, await found.status(), _RECENT_SECONDS)
-
-    return await context.read(("samples", store, crawl), f"The store {store}", read, _SAMPLES_FRESH_SECONDS)
+    return await context.read(
+        ("samples", store, crawl),
+        f"The store {store}",
+        lambda: history.read_recent_samples(crawl, url, _RECENT_SECONDS, ignore, context.folder),
+        _SAMPLES_FRESH_SECONDS,
+    )
 
 
 async def read_crawl(context: Context, store: str, crawl: str) -> CrawlView:
@@ -225,6 +212,63 @@ async def read_events(
         ("events", after, limit),
         lambda url: history.read_events(crawl, url, after, limit, ignore, context.folder),
     )
+
+
+async def read_event_page(context: Context, store: str, crawl: str, query: EventQuery) -> EventPage:
+    """A page of events of a crawl, the latest first. ``before``: the ``next`` of the page before."""
+    return await _read(
+        context, store, crawl, query, lambda url: history.read_event_page(crawl, url, query, ignore, context.folder)
+    )
+
+
+async def read_keys(context: Context, store: str, crawl: str) -> list[KeySize]:
+    """What a crawl on Redis takes in the memory of its server, by kind of key, the largest first.
+
+    :raises UsageError: its store is not Redis.
+    """
+    return await _read(
+        context,
+        store,
+        crawl,
+        "keys",
+        lambda url: crawls.read_keys(crawl, url, ignore, context.folder),
+        _KEYS_FRESH_SECONDS,
+    )
+
+
+def has_keys(context: Context, store: str) -> bool:
+    """Whether a store is Redis, whose crawls have keys."""
+    url = context.store_url(store) or load_frontier(folder=context.folder)
+    return url.lower().startswith(("redis:", "rediss:", "redis+"))
+
+
+def is_same_server(context: Context, store: str, bus: str) -> bool:
+    """Whether a store and a broker are the same Redis server, perhaps with another login or database."""
+    frontier = context.store_url(store) or load_frontier(folder=context.folder)
+    return has_keys(context, store) and _locate(frontier) == _locate(context.bus_url(bus))
+
+
+def _locate(url: str) -> str:
+    """A URL without its login, database and options."""
+    scheme, _, rest = url.partition("://")
+    place = rest.partition("?")[0].rpartition("@")[2]
+    return f"{scheme}://{place if '+unix' in scheme else place.partition('/')[0]}".lower()
+
+
+class LaneListing(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of lanes. ``waits`` says why the next page of each waits, by the name of the lane."""
+
+    lanes: list[LaneState]
+    waits: dict[str, LaneWait]
+    next: str = ""
+    total: int | None = None
+
+
+async def list_lanes(context: Context, store: str, crawl: str, query: LaneQuery) -> LaneListing:
+    """A page of lanes (hosts), those with the most pending requests first, and why each waits."""
+    page = await read_lanes(context, store, crawl, query)
+    waits = {lane.name: diagnosis.describe_wait(lane) for lane in page.lanes}
+    return LaneListing(lanes=page.lanes, waits=waits, next=page.next, total=page.total)
 
 
 async def read_lanes(context: Context, store: str, crawl: str, query: LaneQuery) -> LanePage:
@@ -336,12 +380,18 @@ async def push_urls(
     urls: Annotated[list[str], msgspec.Meta(min_length=1, max_length=10_000)],
     by: str = "",
 ) -> PushResult:
-    """Add start URLs to a crawl; each is a URL, or a request as a JSON object in text."""
+    """Add start URLs to a crawl; each is a URL, or a request as a JSON object in text.
+
+    Those in a private network count as ``bad``, unless the crawl has pages of that host already.
+    """
     url = await context.check_crawl(store, crawl)
     entries = "\n".join(urls).encode(errors="replace").split(b"\n")
     return await context.change(
         f"The store {store}",
-        seeds.push_seeds(crawl, url, (), "", ignore, entries=entries, confined=True, by=by, folder=context.folder),
+        seeds.push_seeds(
+            crawl, url, (), "", ignore, entries=entries, confined=True, public=True, by=by, folder=context.folder
+        ),
+        LONG_SECONDS,
     )
 
 
@@ -395,33 +445,33 @@ async def move_crawl(
     return Moved(said)
 
 
-async def fetch_page(context: Context, url: Url) -> Page:
+async def fetch_page(context: Context, url: Url, by: str = "") -> FetchedPage:
     """Fetch a page as a crawl would, without following redirects.
 
-    :raises BadParameters: the host is in a private network.
+    :raises UsageError: the host is in a private network, and the setting ``private`` of the project is off.
     """
     request = Request(url=_parse(fetch.parse_web_url, url))
-    await _check_public(request.url)
     settings = msgspec.structs.replace(load_settings(folder=context.folder), max_redirects=0, meta_refresh=False)
-    response = await fetch.fetch_page(request, settings, confined=True, folder=context.folder)
-    return msgspec.convert(fetch.FetchedPage.of(response), Page, from_attributes=True)
+    response = await context.change(
+        f"The host of {request.url:.200}",
+        fetch.fetch_page(request, settings, confined=True, public=True, folder=context.folder),
+        _FETCH_SECONDS,
+    )
+    return FetchedPage.of(response)
 
 
-async def _check_public(url: str) -> None:
-    host = hostname_of(url)
-    found: list[str] = []
-    with contextlib.suppress(OSError, UnicodeError, TimeoutError):  # the fetch reports it
-        async with asyncio.timeout(_LOOKUP_SECONDS):
-            found = await look_up_addresses(host)
-    if is_private_host(host) or any(map(is_private_address, found)):
-        raise BadParameters(f"{host!r:.200} is in a private network; fetch it with: uttu fetch URL")
-
-
-async def _read(context: Context, store: str, crawl: str, key: Any, call: Callable[[str], Coroutine[Any, Any, T]]) -> T:
+async def _read(
+    context: Context,
+    store: str,
+    crawl: str,
+    key: Any,
+    call: Callable[[str], Coroutine[Any, Any, T]],
+    seconds: float = FRESH_SECONDS,
+) -> T:
     """Read something of a crawl. ``call`` gets the URL of the store; ``key`` tells it from other calls."""
     url = await context.check_crawl(store, crawl)
     try:
-        return await context.read((store, crawl, key), f"The store {store}", lambda: call(url))
+        return await context.read((store, crawl, key), f"The store {store}", lambda: call(url), seconds)
     except ValueError as error:
         # A cursor that is not the "next" of a page.
         raise BadParameters(str(error)) from error

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 _WHAT: Final = "The store of schedules"
 _SPIDER_SECONDS: Final = 60.0
-_FIRES: Final = 20
+# Times of one schedule on the time line, and the hours that it shows.
+_FIRES: Final = 200
+Hours = Annotated[float, msgspec.Meta(gt=0, le=31 * 24)]
 T = TypeVar("T")
 ScheduleName = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
@@ -29,7 +31,7 @@ ScheduleName = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     """A schedule as people see it. ``text`` says when it runs, ``source`` where it is defined.
 
-    ``fires``: its next times within a day. ``last_state``: the state of its last task, if results are stored.
+    ``fires``: its next times. ``last_state``: the state of its last task, if results are stored.
     """
 
     name: str
@@ -75,17 +77,17 @@ async def _change(context: Context, change: Callable[[ScheduleCatalog], T]) -> T
     return await context.change(_WHAT, asyncio.to_thread(run), CHANGE_SECONDS)
 
 
-async def read_schedules(context: Context) -> list[ScheduleView]:
-    """All schedules: from code, from uttu.toml, and added ones."""
-    return await context.read_in_thread("schedules", _WHAT, lambda: _read_schedules(context))
+async def read_schedules(context: Context, hours: Hours = 24.0) -> list[ScheduleView]:
+    """All schedules: from code, from uttu.toml, and added ones. ``hours``: how far ahead their next times go."""
+    return await context.read_in_thread(("schedules", hours), _WHAT, lambda: _read_schedules(context, hours))
 
 
-def _read_schedules(context: Context) -> list[ScheduleView]:
+def _read_schedules(context: Context, hours: float) -> list[ScheduleView]:
     from uttu.jobs.schedules.catalog import list_schedules, list_upcoming
 
     with _open(context) as catalog:
         fires: dict[str, list[datetime]] = {}
-        for run in list_upcoming(catalog, 24.0, _FIRES):
+        for run in list_upcoming(catalog, hours, _FIRES):
             fires.setdefault(run.name, []).append(run.at)
         found = list_schedules(catalog)
     views = []

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from uttu.api.pages.shapes import PageData, Role, StartRequest
+from uttu.api.pages.shapes import PageData, Role, StartForm
 from uttu.api.pages.translation import Translator, mark
 from uttu.errors import UsageError
 
@@ -41,6 +41,7 @@ DONE: Final = {
     "schedule-remove": mark("Schedule {what} is removed."),
     "schedule-add": mark("Schedule {what} is added."),
     "start": mark("Started. The first pages show up within seconds."),
+    "password": mark("Your password is changed. Other sessions of yours are ended."),
     "user-add": mark("User {what} is added."),
     "user-remove": mark("{what} is removed."),
 }
@@ -84,13 +85,17 @@ class Sent(msgspec.Struct, frozen=True):
         return found
 
 
-class Done(msgspec.Struct, frozen=True):
-    """Where to go after a form, and what to say there. ``secret``: text that is shown once, instead of going there."""
+class FormResult(msgspec.Struct, frozen=True):
+    """Where to go after a form, and what to say there.
+
+    ``template``: a page that is shown instead, with the values ``shown``.
+    """
 
     to: str
     name: str
     what: str = ""
-    secret: str = ""
+    template: str = ""
+    shown: dict[str, Any] = {}
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -98,7 +103,7 @@ class Form(msgspec.Struct, frozen=True):
 
     path: str
     role: Role
-    handle: Callable[[Sent], Awaitable[Done]]
+    handle: Callable[[Sent], Awaitable[FormResult]]
 
 
 def _here(sent: Sent, tab: str = "") -> str:
@@ -109,76 +114,76 @@ def _crawl(sent: Sent) -> tuple[str, str]:
     return sent.params["store"], sent.params["crawl"]
 
 
-def _changes_state(action: str) -> Callable[[Sent], Awaitable[Done]]:
-    async def change(sent: Sent) -> Done:
+def _changes_state(action: str) -> Callable[[Sent], Awaitable[FormResult]]:
+    async def change(sent: Sent) -> FormResult:
         await sent.data.change_state(*_crawl(sent), action, sent.by)
-        return Done(_here(sent), action)
+        return FormResult(_here(sent), action)
 
     return change
 
 
-async def set_rate(sent: Sent) -> Done:
+async def set_rate(sent: Sent) -> FormResult:
     """Set the delay of a host in seconds; an empty field removes the pin."""
     host = sent.need("host")
     delay = sent.number("delay") if sent.text("delay") else None
     await sent.data.set_rate(*_crawl(sent), host, delay, sent.by)
-    return Done(_here(sent, "hosts"), "unpin" if delay is None else "rate", host)
+    return FormResult(_here(sent, "hosts"), "unpin" if delay is None else "rate", host)
 
 
-async def push_urls(sent: Sent) -> Done:
+async def push_urls(sent: Sent) -> FormResult:
     pushed = await sent.data.push_urls(*_crawl(sent), sent.need("urls").split(), sent.by)
-    return Done(_here(sent), "push", f"{pushed:,}")
+    return FormResult(_here(sent), "push", f"{pushed:,}")
 
 
-async def retry_dead(sent: Sent) -> Done:
+async def retry_dead(sent: Sent) -> FormResult:
     kind, message, url = sent.text("kind"), sent.text("message"), sent.text("url")
     revived = await sent.data.retry_dead(*_crawl(sent), kind, message, url, sent.by)
-    return Done(_here(sent, "errors"), "retry", f"{revived:,}")
+    return FormResult(_here(sent, "errors"), "retry", f"{revived:,}")
 
 
-async def drain_worker(sent: Sent) -> Done:
+async def drain_worker(sent: Sent) -> FormResult:
     worker = sent.need("worker")
     await sent.data.drain_worker(*_crawl(sent), worker, sent.by)
-    return Done(_here(sent, "workers"), "drain", worker)
+    return FormResult(_here(sent, "workers"), "drain", worker)
 
 
-async def export_items(sent: Sent) -> Done:
+async def export_items(sent: Sent) -> FormResult:
     exported = await sent.data.export_items(*_crawl(sent), sent.need("target"), sent.by)
-    return Done(_here(sent, "items"), "export", f"{exported:,}")
+    return FormResult(_here(sent, "items"), "export", f"{exported:,}")
 
 
-async def move_crawl(sent: Sent) -> Done:
+async def move_crawl(sent: Sent) -> FormResult:
     await sent.data.move_crawl(*_crawl(sent), sent.need("target"), sent.by)
-    return Done(_here(sent), "move")
+    return FormResult(_here(sent), "move")
 
 
-async def publish_message(sent: Sent) -> Done:
+async def publish_message(sent: Sent) -> FormResult:
     bus, topic = sent.params["bus"], sent.need("topic")
     headers = dict(line.split(":", 1) for line in sent.text("headers").splitlines() if ":" in line)
     trimmed = {name.strip(): value.strip() for name, value in headers.items()}
     await sent.data.publish_message(bus, topic, sent.fields.get("payload", ""), sent.text("key"), trimmed, sent.by)
-    return Done(f"/queues/{bus}", "publish", topic)
+    return FormResult(f"/queues/{bus}", "publish", topic)
 
 
-async def purge_group(sent: Sent) -> Done:
+async def purge_group(sent: Sent) -> FormResult:
     bus, group = sent.params["bus"], sent.need("group")
     forget = sent.text("what") == "group"
     purged = await sent.data.purge_group(bus, group, sent.text("what") == "dead", forget, sent.by)
-    return Done(f"/queues/{bus}", "forget" if forget else "purge", f"{purged:,}")
+    return FormResult(f"/queues/{bus}", "forget" if forget else "purge", f"{purged:,}")
 
 
-async def republish_dead(sent: Sent) -> Done:
+async def republish_dead(sent: Sent) -> FormResult:
     bus = sent.params["bus"]
     count = await sent.data.republish_dead(bus, sent.need("group"), sent.by)
-    return Done(f"/queues/{bus}", "republish", f"{count:,}")
+    return FormResult(f"/queues/{bus}", "republish", f"{count:,}")
 
 
-async def send_task(sent: Sent) -> Done:
+async def send_task(sent: Sent) -> FormResult:
     args, kwargs = sent.text("args") or "[]", sent.text("kwargs") or "{}"
     _check_json(sent, "args", args, list)
     _check_json(sent, "kwargs", kwargs, dict)
     sent_id = await sent.data.send_task(sent.need("task"), args, kwargs, sent.by)
-    return Done("/jobs", "send", sent_id)
+    return FormResult("/jobs", "send", sent_id)
 
 
 def _check_json(sent: Sent, name: str, text: str, kind: type[Any]) -> None:
@@ -191,33 +196,33 @@ def _check_json(sent: Sent, name: str, text: str, kind: type[Any]) -> None:
         raise UsageError(sent.t("The field “{name}” must be JSON, such as {example}", name=name, example=example))
 
 
-async def revoke_task(sent: Sent) -> Done:
+async def revoke_task(sent: Sent) -> FormResult:
     await sent.data.revoke_task(sent.need("id"), sent.text("terminate") == "on", sent.by)
-    return Done("/jobs", "revoke")
+    return FormResult("/jobs", "revoke")
 
 
-async def resize_pool(sent: Sent) -> Done:
+async def resize_pool(sent: Sent) -> FormResult:
     worker = sent.need("worker")
     await sent.data.resize_pool(worker, 1 if sent.text("change") == "grow" else -1, sent.by)
-    return Done("/jobs", "pool", worker)
+    return FormResult("/jobs", "pool", worker)
 
 
-async def shut_down_worker(sent: Sent) -> Done:
+async def shut_down_worker(sent: Sent) -> FormResult:
     worker = sent.need("worker")
     await sent.data.shut_down_worker(worker, sent.by)
-    return Done("/jobs", "shutdown", worker)
+    return FormResult("/jobs", "shutdown", worker)
 
 
-def _changes_schedule(action: str) -> Callable[[Sent], Awaitable[Done]]:
-    async def change(sent: Sent) -> Done:
+def _changes_schedule(action: str) -> Callable[[Sent], Awaitable[FormResult]]:
+    async def change(sent: Sent) -> FormResult:
         name = sent.need("name")
         await sent.data.change_schedule(name, action, sent.by)
-        return Done("/schedules", f"schedule-{action}", name)
+        return FormResult("/schedules", f"schedule-{action}", name)
 
     return change
 
 
-async def add_schedule(sent: Sent) -> Done:
+async def add_schedule(sent: Sent) -> FormResult:
     """Add a schedule of a task. ``when`` is a crontab line, or an interval such as 30s, 5m, 2h or 1d."""
     name, args, kwargs = sent.need("name"), sent.text("args") or "[]", sent.text("kwargs") or "{}"
     _check_json(sent, "args", args, list)
@@ -226,7 +231,7 @@ async def add_schedule(sent: Sent) -> Done:
     if overlap := sent.text("overlap"):
         table["overlap"] = overlap
     await sent.data.add_schedule(name, {**table, **parse_when(sent.need("when"))}, sent.by)
-    return Done("/schedules", "schedule-add", name)
+    return FormResult("/schedules", "schedule-add", name)
 
 
 _INTERVALS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -238,12 +243,19 @@ def parse_when(text: str) -> dict[str, Any]:
     return {"every": float(number) * _INTERVALS[unit]} if number.strip().isdigit() else {"crontab": text}
 
 
-async def start_crawl(sent: Sent) -> Done:
+async def fetch_page(sent: Sent) -> FormResult:
+    """Fetch a page, and show it."""
+    fetched = await sent.data.fetch_page(sent.need("url"))
+    shown = {"page_title": sent.t("Fetch a page"), "section": "fetch", "url": sent.text("url"), "fetched": fetched}
+    return FormResult("/fetch", "", template="fetch.html", shown=shown)
+
+
+async def start_crawl(sent: Sent) -> FormResult:
     """Start the crawl of a spider file, or schedule it if there is a schedule."""
     fields, schedule = sent.fields, sent.text("schedule")
     if schedule and (every := parse_when(schedule).get("every")):
         schedule = f"{every:g}"
-    request = StartRequest(
+    request = StartForm(
         file=sent.need("file"),
         arguments={
             name.removeprefix("argument."): value
@@ -260,8 +272,8 @@ async def start_crawl(sent: Sent) -> Done:
     )
     started = await sent.data.start_crawl(request, sent.by)
     if request.schedule:
-        return Done("/schedules", "schedule-add", started.crawl or request.file)
-    return Done(f"/crawls/{started.store or request.store}/{started.crawl}", "start")
+        return FormResult("/schedules", "schedule-add", started.crawl or request.file)
+    return FormResult(f"/crawls/{started.store or request.store}/{started.crawl}", "start")
 
 
 def _read_settings(sent: Sent) -> dict[str, str]:
@@ -279,22 +291,24 @@ def _read_settings(sent: Sent) -> dict[str, str]:
     return found
 
 
-async def add_user(sent: Sent) -> Done:
+async def add_user(sent: Sent) -> FormResult:
     """Add a user, or a token if ``kind`` is token."""
     name, role = sent.need("name"), Role(sent.need("role")) if sent.text("role") in list(Role) else Role.VIEWER
     if sent.text("kind") == "token":
-        return Done("/users", "user-add", name, secret=await sent.data.add_token(name, role, sent.by))
+        token = await sent.data.add_token(name, role, sent.by)
+        shown = {"page_title": sent.t("Token"), "section": "users", "name": name, "secret": token}
+        return FormResult("/users", "user-add", name, template="secret.html", shown=shown)
     await sent.data.add_user(name, sent.need("password"), role, sent.by)
-    return Done("/users", "user-add", name)
+    return FormResult("/users", "user-add", name)
 
 
-async def remove_user(sent: Sent) -> Done:
+async def remove_user(sent: Sent) -> FormResult:
     name = sent.need("name")
     if sent.text("kind") == "token":
         await sent.data.remove_token(name, sent.by)
     else:
         await sent.data.remove_user(name, sent.by)
-    return Done("/users", "user-remove", name)
+    return FormResult("/users", "user-remove", name)
 
 
 _CRAWL: Final = "/crawls/{store}/{crawl}"
@@ -320,6 +334,7 @@ FORMS: Final = (
     ),
     Form("/schedules/add", Role.OPERATOR, add_schedule),
     Form("/start", Role.OPERATOR, start_crawl),
+    Form("/fetch", Role.ADMIN, fetch_page),
     Form("/users/add", Role.ADMIN, add_user),
     Form("/users/remove", Role.ADMIN, remove_user),
 )

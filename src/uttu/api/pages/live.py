@@ -21,8 +21,9 @@ import msgspec
 from uttu.api.pages.shapes import Role
 
 SECONDS: Final = 2.0
-_QUIET_SECONDS: Final = 15.0
+_QUIET_SECONDS: Final = 5.0
 _MOST_ROOMS: Final = 200
+_MOST_VIEWERS: Final = 250
 
 
 class LiveKey(msgspec.Struct, frozen=True):
@@ -48,7 +49,7 @@ class _Room:
 
 
 class TooManyRooms(Exception):
-    """Viewers look at too many different pages at once."""
+    """There are too many viewers, or they look at too many different pages at once."""
 
 
 class LiveHub:
@@ -68,12 +69,17 @@ class LiveHub:
         """How many different pages somebody looks at."""
         return len(self._rooms)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there are ``_MOST_VIEWERS`` viewers: streams must leave connections for everything else."""
+        return sum(room.viewers for room in self._rooms.values()) >= _MOST_VIEWERS
+
     def enter(self, key: LiveKey) -> _Room:
         """Join the room of a page.
 
-        :raises TooManyRooms: there are ``_MOST_ROOMS`` others.
+        :raises TooManyRooms: there are ``_MOST_ROOMS`` others, or ``_MOST_VIEWERS`` viewers.
         """
-        if key not in self._rooms and len(self._rooms) >= _MOST_ROOMS:
+        if self.is_full or (key not in self._rooms and len(self._rooms) >= _MOST_ROOMS):
             raise TooManyRooms
         room = self._rooms.setdefault(key, _Room())
         room.viewers += 1
@@ -89,9 +95,13 @@ class LiveHub:
             if self._rooms.get(key) is room:
                 del self._rooms[key]
 
-    async def watch(self, key: LiveKey) -> AsyncGenerator[dict[str, str], None]:
+    async def watch(
+        self, key: LiveKey, is_valid: Callable[[], bool] = lambda: True
+    ) -> AsyncGenerator[dict[str, str], None]:
         """Yield fragments that changed; an empty dict after ``_QUIET_SECONDS`` without a change.
 
+        :param is_valid: Whether the viewer may still look; asked before each change, and at least every
+            ``_QUIET_SECONDS``.
         :raises TooManyRooms: see :meth:`enter`.
         """
         room = self.enter(key)
@@ -102,8 +112,12 @@ class LiveHub:
                     async with asyncio.timeout(_QUIET_SECONDS), room.changed:
                         await room.changed.wait_for(lambda: room.version != version or self._closed)  # noqa: B023
                 except TimeoutError:
+                    if not is_valid():
+                        return
                     yield {}
                     continue
+                if not is_valid():
+                    return
                 version = room.version
                 news = {name: html for name, html in room.fragments.items() if seen.get(name) != html}
                 seen |= news

@@ -105,6 +105,7 @@ def render(template: str, frame: Frame, context: dict[str, Any]) -> Rendered:
         "say_problem": lambda problem: words.describe_problem(problem, t),
         "say_event": lambda event: words.describe_event(event, t),
         "say_wait": lambda wait: words.describe_wait(wait, t),
+        "say_waiting": lambda waiting: words.describe_waiting(waiting, t),
         "label": lambda value: words.label(value, t),
         "tone": words.tone,
     }

@@ -17,21 +17,23 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route, compile_path
 
+from uttu.api.access import is_own_path
+from uttu.api.endpoints import read_body
 from uttu.api.pages.forms import FORMS, Form, Sent, describe_done
 from uttu.api.pages.live import LiveHub, LiveKey, TooManyRooms, stream_events
 from uttu.api.pages.rendering import THEMES, Frame, Rendered, render
 from uttu.api.pages.shapes import PageData, Role, User
 from uttu.api.pages.translation import COOKIE, LANGUAGES, Translator, choose_language, mark
-from uttu.api.pages.views import View, Visit, access, crawl, jobs, overview, queues, schedules, start
-from uttu.api.problems import find_status
+from uttu.api.pages.views import View, Visit, access, crawl, jobs, overview, queues, schedules, start, tools
+from uttu.api.problems import BodyTooLarge, find_status
 from uttu.errors import UttuError
 
 THEME_COOKIE: Final = "uttu_theme"
 _YEAR: Final = 365 * 86_400
-_LARGEST_FORM: Final = 1_000_000
+_LONGEST_MATCH: Final = 1000
 
 
-class Page(msgspec.Struct, frozen=True):
+class PageRoute(msgspec.Struct, frozen=True):
     """A page. ``section`` is the entry of the navigation that it belongs to."""
 
     path: str
@@ -45,24 +47,26 @@ class Page(msgspec.Struct, frozen=True):
 
 _CRAWL: Final = "/crawls/{store}/{crawl}"
 PAGES: Final = (
-    Page("/", "overview.html", overview.show, mark("Overview"), "overview"),
-    Page(_CRAWL, "crawl_charts.html", crawl.show_charts, mark("Crawl"), "overview"),
-    Page(f"{_CRAWL}/hosts", "crawl_hosts.html", crawl.show_hosts, mark("Hosts"), "overview"),
-    Page(f"{_CRAWL}/errors", "crawl_errors.html", crawl.show_errors, mark("Errors"), "overview"),
-    Page(f"{_CRAWL}/requests", "crawl_requests.html", crawl.show_requests, mark("Requests"), "overview"),
-    Page(f"{_CRAWL}/items", "crawl_items.html", crawl.show_items, mark("Items"), "overview"),
-    Page(f"{_CRAWL}/workers", "crawl_workers.html", crawl.show_workers, mark("Workers"), "overview"),
-    Page(f"{_CRAWL}/settings", "crawl_settings.html", crawl.show_settings, mark("Settings"), "overview"),
-    Page(f"{_CRAWL}/events", "crawl_events.html", crawl.show_events, mark("Events"), "overview"),
-    Page("/queues", "queues.html", queues.show_all, mark("Queues"), "queues"),
-    Page("/queues/{bus}", "bus.html", queues.show_bus, mark("Queues"), "queues"),
-    Page("/queues/{bus}/groups/{group}", "group.html", queues.show_group, mark("Queues"), "queues", live=False),
-    Page("/jobs", "jobs.html", jobs.show_all, mark("Jobs"), "jobs"),
-    Page("/jobs/tasks/{id}", "task.html", jobs.show_task, mark("Jobs"), "jobs"),
-    Page("/schedules", "schedules.html", schedules.show, mark("Schedules"), "schedules"),
-    Page("/start", "start.html", start.show, mark("Start a crawl"), "start", Role.OPERATOR, live=False),
-    Page("/users", "users.html", access.show_users, mark("Users"), "users", Role.ADMIN, live=False),
-    Page("/audit", "audit.html", access.show_audit, mark("Audit log"), "audit", Role.ADMIN, live=False),
+    PageRoute("/", "overview.html", overview.show, mark("Overview"), "overview"),
+    PageRoute(_CRAWL, "crawl_charts.html", crawl.show_charts, mark("Crawl"), "overview"),
+    PageRoute(f"{_CRAWL}/hosts", "crawl_hosts.html", crawl.show_hosts, mark("Hosts"), "overview"),
+    PageRoute(f"{_CRAWL}/errors", "crawl_errors.html", crawl.show_errors, mark("Errors"), "overview"),
+    PageRoute(f"{_CRAWL}/requests", "crawl_requests.html", crawl.show_requests, mark("Requests"), "overview"),
+    PageRoute(f"{_CRAWL}/items", "crawl_items.html", crawl.show_items, mark("Items"), "overview"),
+    PageRoute(f"{_CRAWL}/workers", "crawl_workers.html", crawl.show_workers, mark("Workers"), "overview"),
+    PageRoute(f"{_CRAWL}/settings", "crawl_settings.html", crawl.show_settings, mark("Settings"), "overview"),
+    PageRoute(f"{_CRAWL}/events", "crawl_events.html", crawl.show_events, mark("Events"), "overview"),
+    PageRoute("/queues", "queues.html", queues.show_all, mark("Queues"), "queues"),
+    PageRoute("/queues/{bus}", "bus.html", queues.show_bus, mark("Queues"), "queues"),
+    PageRoute("/queues/{bus}/groups/{group}", "group.html", queues.show_group, mark("Queues"), "queues", live=False),
+    PageRoute("/jobs", "jobs.html", jobs.show_all, mark("Jobs"), "jobs"),
+    PageRoute("/jobs/tasks/{id}", "task.html", jobs.show_task, mark("Jobs"), "jobs"),
+    PageRoute("/schedules", "schedules.html", schedules.show, mark("Schedules"), "schedules"),
+    PageRoute("/start", "start.html", start.show, mark("Start a crawl"), "start", Role.OPERATOR, live=False),
+    PageRoute("/fetch", "fetch.html", tools.show_fetch, mark("Fetch a page"), "fetch", Role.ADMIN, live=False),
+    PageRoute("/account", "account.html", tools.show_account, mark("Your account"), "", live=False),
+    PageRoute("/users", "users.html", access.show_users, mark("Users"), "users", Role.ADMIN, live=False),
+    PageRoute("/audit", "audit.html", access.show_audit, mark("Audit log"), "audit", Role.ADMIN, live=False),
 )
 
 
@@ -92,7 +96,7 @@ def read_frame(request: Request, user: User) -> Frame:
     )
 
 
-class Pages:
+class PageServer:
     """Answers requests for pages, forms, and live streams."""
 
     def __init__(self, data: PageData) -> None:
@@ -111,7 +115,7 @@ class Pages:
             Route("/static/{name}", send_static, methods=["GET"]),
         ]
 
-    def _answer_page(self, page: Page) -> Any:
+    def _answer_page(self, page: PageRoute) -> Any:
         async def answer(request: Request) -> Response:
             user = read_user(request)
             if user is None:
@@ -124,7 +128,7 @@ class Pages:
 
         return answer
 
-    async def _render(self, page: Page, frame: Frame, params: Mapping[str, str]) -> tuple[Rendered, int]:
+    async def _render(self, page: PageRoute, frame: Frame, params: Mapping[str, str]) -> tuple[Rendered, int]:
         t = Translator(frame.language)
         shared = {"page_title": t(page.title), "section": page.section, "live": page.live, "notice": ""}
         try:
@@ -146,7 +150,7 @@ class Pages:
         # The page that was loaded before an error has other fragments: they stay as they were.
         return rendered.fragments if status == 200 else {"notice": rendered.fragments["notice"]}
 
-    def _match(self, path: str) -> tuple[Page, Mapping[str, str]]:
+    def _match(self, path: str) -> tuple[PageRoute, Mapping[str, str]]:
         """:raises LookupError: there is no such page."""
         for pattern, page in self._patterns:
             if found := pattern.match(path):
@@ -166,7 +170,10 @@ class Pages:
         if not user.role.allows(page.role) or not page.live:
             return Response(status_code=403)
         query = tuple((name, value) for name, value in parse_qsl(wanted.query) if name not in ("done", "what"))
-        changes = self.hub.watch(LiveKey(wanted.path, query, user.role, frame.language, frame.base))
+        if self.hub.is_full:
+            return Response(status_code=503, headers={"retry-after": "10"})
+        key = LiveKey(wanted.path, query, user.role, frame.language, frame.base)
+        changes = self.hub.watch(key, getattr(request.state, "is_valid", lambda: True))
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(stream_events(changes), media_type="text/event-stream", headers=headers)
 
@@ -186,9 +193,9 @@ class Pages:
                 done = await form.handle(Sent(self._data, user.name, t, request.path_params, fields))
             except UttuError as error:
                 return _fail(frame, str(error), find_status(error))
-            if done.secret:
-                shown = {**_plain(t("Token"), "users"), "name": done.what, "secret": done.secret}
-                return HTMLResponse(render("secret.html", frame, shown).html, headers={"cache-control": "no-store"})
+            if done.template:
+                shown = {**_plain(""), **done.shown}
+                return HTMLResponse(render(done.template, frame, shown).html, headers={"cache-control": "no-store"})
             said = urlencode({"done": done.name, **({"what": done.what} if done.what else {})})
             return RedirectResponse(f"{frame.base}{done.to}?{said}", 303)
 
@@ -201,7 +208,13 @@ class Pages:
         if form not in ("jsonl", "csv"):
             return Response(status_code=404)
         store, name = request.path_params["store"], request.path_params["crawl"]
-        lines = crawl.download_items(self._data, store, name, form, request.query_params.get("match", ""))
+        match = request.query_params.get("match", "")[:_LONGEST_MATCH]
+        try:
+            # Before the response begins, so that a crawl that does not exist is an error.
+            first = await crawl.read_download(self._data, store, name, 0, match)
+        except UttuError as error:
+            return _fail(read_frame(request, user), str(error), find_status(error))
+        lines = crawl.download_items(self._data, store, name, form, match, first)
         safe = "".join(char if char.isascii() and (char.isalnum() or char in "-_.") else "_" for char in name)
         headers = {"content-disposition": f'attachment; filename="{safe}.{form}"', "cache-control": "no-store"}
         kind = "application/x-ndjson" if form == "jsonl" else "text/csv; charset=utf-8"
@@ -213,9 +226,7 @@ class Pages:
         frame = read_frame(request, user)
         fields = await _read_fields(request) or {}
         back = fields.get("back", "/")
-        if not back.startswith("/") or back.startswith(("//", "/\\")):
-            back = "/"
-        response = RedirectResponse(frame.base + back, 303)
+        response = RedirectResponse(frame.base + (back if is_own_path(back) else "/"), 303)
         for name, cookie, known in (("language", COOKIE, tuple(LANGUAGES)), ("theme", THEME_COOKIE, THEMES)):
             if fields.get(name) in known:
                 response.set_cookie(
@@ -234,11 +245,10 @@ async def _read_fields(request: Request) -> dict[str, str] | None:
     """The fields of a form without files; None if it is too large or has another type."""
     if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
         return None
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > _LARGEST_FORM:
-            return None
+    try:
+        body = await read_body(request)
+    except BodyTooLarge:
+        return None
     try:
         return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1000))
     except ValueError:
@@ -283,6 +293,15 @@ def render_login(request: Request, *, failed: str = "", next: str = "/", status:
     return HTMLResponse(render("login.html", frame, shared).html, status, {"cache-control": "no-store"})
 
 
+def render_account(request: Request, *, failed: str, status: int) -> Response:
+    """The page of one's own account, with the reason why the password was not changed."""
+    user = read_user(request)
+    assert user is not None
+    frame = read_frame(request, user)
+    shared = {**_plain(Translator(frame.language)("Your account")), "failed": failed}
+    return HTMLResponse(render("account.html", frame, shared).html, status, {"cache-control": "no-store"})
+
+
 _STATIC_TYPES: Final = {"app.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"}
 
 
@@ -296,4 +315,4 @@ async def send_static(request: Request) -> Response:
     return Response(content, media_type=f"{_STATIC_TYPES[name]}; charset=utf-8", headers={"cache-control": keep})
 
 
-__all__ = ["FORMS", "PAGES", "Page", "Pages", "TooManyRooms", "render_login"]
+__all__ = ["FORMS", "PAGES", "PageRoute", "PageServer", "TooManyRooms", "render_account", "render_login"]

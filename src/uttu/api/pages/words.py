@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from uttu.api.pages.formatting import format_duration, format_number
-from uttu.api.pages.shapes import LaneWait, Problem, ProblemKind, WaitKind
+from uttu.api.pages.shapes import Alert, AlertKind, HostWait, ProgressWait, Waiting, WaitKind
 from uttu.api.pages.translation import Translator, mark
 from uttu.model.history import CrawlEvent, EventKind
+from uttu.operations.diagnosis import Problem, ProblemKind
 
 _LABELS: Final = {
     # States of crawls
@@ -136,28 +137,49 @@ def tone(value: object) -> str:
 
 
 _PROBLEMS: Final = {
-    ProblemKind.STORE_AWAY: mark("The store {store} does not answer: {reason}"),
-    ProblemKind.BUS_AWAY: mark("The broker {bus} does not answer: {reason}"),
-    ProblemKind.CUT_SHORT: mark("{crawl} was cut short with {pages} pages to do. Continue with: {command}"),
-    ProblemKind.UNREADABLE: mark("{crawl} can't be read: {reason}"),
-    ProblemKind.NO_WORKERS: mark("{crawl} is running, but no worker reports. Start one with: uttu worker FILE"),
-    ProblemKind.WORKER_SILENT: mark(
+    AlertKind.STORE_AWAY: mark("The store {store} does not answer: {reason}"),
+    AlertKind.BUS_AWAY: mark("The broker {bus} does not answer: {reason}"),
+    AlertKind.CUT_SHORT: mark("{crawl} was cut short with {pages} pages to do. Continue with: {command}"),
+    AlertKind.UNREADABLE: mark("{crawl} can't be read: {reason}"),
+    AlertKind.NO_WORKERS: mark("{crawl} is running, but no worker reports. Start one with: uttu worker FILE"),
+    AlertKind.WORKER_SILENT: mark(
         "{workers} workers of {crawl} with pages in hand do not report any more, such as {example}"
     ),
-    ProblemKind.STALLED: mark("{crawl} has {pages} pages to do and finished none for {seconds}"),
-    ProblemKind.ERRORS: mark("{crawl}: {share} of the pages of the last {seconds} failed"),
-    ProblemKind.FAILED: mark("{crawl} stopped by itself: {reason}. Continue with: {command}"),
-    ProblemKind.UNATTENDED: mark("The outputs of {crawl} are incomplete. Complete them with: {command}"),
-    ProblemKind.REFUSED: mark("{crawl}: sites refuse {share} of its requests with 403, 429 or 503"),
-    ProblemKind.NO_ANSWER: mark("{crawl}: {share} of its requests get no answer"),
-    ProblemKind.LAG: mark("Group {group} is {lag} messages behind"),
-    ProblemKind.DEAD_MESSAGES: mark("Group {group} has {count} dead letters"),
-    ProblemKind.SCHEDULE: mark("Schedule {schedule}: {reason}"),
-    ProblemKind.OTHER: mark("{crawl}: {reason}"),
+    AlertKind.STALLED: mark("{crawl} has {pages} pages to do and finished none for {seconds}"),
+    AlertKind.ERRORS: mark("{crawl}: {share} of the pages of the last {seconds} failed"),
+    AlertKind.FAILED: mark("{crawl} stopped by itself: {reason}. Continue with: {command}"),
+    AlertKind.UNATTENDED: mark("The outputs of {crawl} are incomplete. Complete them with: {command}"),
+    AlertKind.REFUSED: mark("{crawl}: sites refuse {share} of its requests with 403, 429 or 503"),
+    AlertKind.NO_ANSWER: mark("{crawl}: {share} of its requests get no answer"),
+    AlertKind.LAG: mark("Group {group} is {lag} messages behind"),
+    AlertKind.DEAD_MESSAGES: mark("Group {group} has {count} dead letters"),
+    AlertKind.SCHEDULE: mark("Schedule {schedule}: {reason}"),
+    AlertKind.OTHER: mark("{crawl}: {reason}"),
 }
 
 
-def describe_problem(problem: Problem, t: Translator) -> str:
+_ALERTS: Final = {
+    ProblemKind.UNREADABLE: AlertKind.UNREADABLE,
+    ProblemKind.CUT_SHORT: AlertKind.CUT_SHORT,
+    ProblemKind.NO_WORKERS: AlertKind.NO_WORKERS,
+    ProblemKind.SILENT_WORKERS: AlertKind.WORKER_SILENT,
+    ProblemKind.STALLED: AlertKind.STALLED,
+    ProblemKind.FAILED: AlertKind.FAILED,
+    ProblemKind.UNATTENDED: AlertKind.UNATTENDED,
+    ProblemKind.ERRORS: AlertKind.ERRORS,
+    ProblemKind.REFUSED: AlertKind.REFUSED,
+    ProblemKind.NO_ANSWER: AlertKind.NO_ANSWER,
+}
+
+
+def make_alert(store: str, problem: Problem) -> Alert:
+    """What is wrong with a crawl of a store, as pages show it."""
+    kind = _ALERTS.get(problem.kind, AlertKind.OTHER)
+    fields: dict[str, str | int | float] = {"reason": str(problem.kind)} if kind is AlertKind.OTHER else {}
+    return Alert(kind=kind, store=store, crawl=problem.crawl, fields=fields | problem.fields)
+
+
+def describe_problem(problem: Alert, t: Translator) -> str:
     """A problem as a sentence."""
     fields: dict[str, Any] = {"crawl": problem.crawl, "bus": problem.bus, "store": problem.store}
     for name, value in problem.fields.items():
@@ -182,7 +204,6 @@ def _format_field(name: str, value: str | int | float, t: Translator) -> str:
 
 _WAITS: Final = {
     WaitKind.HELD: mark("Held back: {text}"),
-    WaitKind.ROBOTS: mark("Reads robots.txt first"),
     WaitKind.PACE: mark("Keeps its distance between two requests"),
     WaitKind.ACTIVE: mark("Waits for the pages in flight"),
     WaitKind.READY: mark("Ready: the next free worker takes it"),
@@ -191,9 +212,27 @@ _WAITS: Final = {
 }
 
 
-def describe_wait(wait: LaneWait, t: Translator) -> str:
+def describe_wait(wait: HostWait, t: Translator) -> str:
     """Why a host waits, as a sentence."""
     return t(_WAITS[wait.kind], text=wait.text)
+
+
+_PROGRESS_WAITS: Final = {
+    ProgressWait.OPERATOR: mark("an operator, who paused it"),
+    ProgressWait.WORKERS: mark("workers: none has reported lately"),
+    ProgressWait.START: mark("start URLs that are not all read yet"),
+    ProgressWait.FEED: mark("{n} pushed start URLs"),
+    ProgressWait.FLIGHT: mark("{n} pages in flight"),
+    ProgressWait.GONE: mark("{n} pages of workers that are gone"),
+    ProgressWait.RETRIES: mark("{n} pages that are tried again later"),
+    ProgressWait.HELD: mark("{n} held hosts"),
+    ProgressWait.PENDING: mark("{n} pending pages"),
+}
+
+
+def describe_waiting(waiting: Waiting, t: Translator) -> str:
+    """One thing that a crawl waits for before it can end."""
+    return t(_PROGRESS_WAITS[waiting.kind], n=format_number(waiting.count))
 
 
 _EVENTS: Final[dict[EventKind, Callable[[dict[str, Any], Translator], str]]] = {

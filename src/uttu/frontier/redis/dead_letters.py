@@ -51,7 +51,7 @@ class _Place(NamedTuple):
     member: str
 
 
-class DeadLetters:
+class RedisDeadLetters:
     """The dead letters of a crawl. See :class:`uttu.frontier.base.Inspector`."""
 
     def __init__(self, crawl: RedisCrawl, cache: CrawlCache) -> None:

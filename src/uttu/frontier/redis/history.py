@@ -14,11 +14,11 @@ from typing import Final
 import msgspec
 
 from uttu.frontier.redis.crawl import RedisCrawl, decode_names
-from uttu.model.history import MOST_EVENTS, RESOLUTIONS, CrawlEvent, EventKind, Sample
+from uttu.model.history import MOST_EVENTS, RESOLUTIONS, CrawlEvent, CrawlSample, EventKind
 
 _AT_ONCE: Final = 1000
 _encode_sample = msgspec.msgpack.Encoder().encode
-_decode_sample = msgspec.msgpack.Decoder(Sample).decode
+_decode_sample = msgspec.msgpack.Decoder(CrawlSample).decode
 _encode_fields = msgspec.json.Encoder().encode
 _decode_fields = msgspec.json.Decoder(dict[str, str | int | float]).decode
 
@@ -31,12 +31,12 @@ class RedisHistory:
         # Each call has an id: a call that is repeated because its reply was lost adds its events once.
         self._questions = (f"{secrets.token_hex(4)}{number:x}" for number in itertools.count())
 
-    async def record(self, sample: Sample) -> None:
+    async def record(self, sample: CrawlSample) -> None:
         await self._crawl.operate("record", [sample.at, RESOLUTIONS], bool, _encode_sample(sample))
 
-    async def samples(self, since: float, until: float = math.inf) -> list[Sample]:
+    async def samples(self, since: float, until: float = math.inf) -> list[CrawlSample]:
         await self._crawl.tally()  # raises if the crawl is gone
-        found: dict[float, Sample] = {}
+        found: dict[float, CrawlSample] = {}
         for distance, _ in RESOLUTIONS:
             start, chunk = repr(since), [b""] * _AT_ONCE
             while len(chunk) == _AT_ONCE:
@@ -54,11 +54,12 @@ class RedisHistory:
         if words:
             await self._crawl.operate("add_events", [next(self._questions), MOST_EVENTS, words], bool)
 
-    async def events(self, after: int, limit: int) -> list[CrawlEvent]:
+    async def events(self, after: int, limit: int, before: int = 0) -> list[CrawlEvent]:
         if limit <= 0:
             return []
         key, latest = self._crawl.key("events"), after < 0
-        command = ("XREVRANGE", key, "+", "-") if latest else ("XRANGE", key, f"({after}-0", "+")
+        end = f"({before}-0" if before else "+"
+        command = ("XREVRANGE", key, end, "-") if latest else ("XRANGE", key, f"({after}-0", "+")
         found, kept = await self._crawl.read_both(
             (*command, "COUNT", min(limit, MOST_EVENTS)), ("GET", self._crawl.key("tally"))
         )

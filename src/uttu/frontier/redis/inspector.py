@@ -12,7 +12,7 @@ import msgspec
 
 from uttu.frontier.redis.cache import CrawlCache
 from uttu.frontier.redis.crawl import RedisCrawl, decode_entry
-from uttu.frontier.redis.dead_letters import DeadLetters
+from uttu.frontier.redis.dead_letters import RedisDeadLetters
 from uttu.frontier.redis.lanes import read_lane_page
 from uttu.frontier.redis.records import (
     LaneRecord,
@@ -39,7 +39,7 @@ class RedisInspector:
     def __init__(self, crawl: RedisCrawl, cache: CrawlCache) -> None:
         self._crawl = crawl
         self._cache = cache
-        self._dead = DeadLetters(crawl, cache)
+        self._dead = RedisDeadLetters(crawl, cache)
 
     async def trace(self, fingerprint: int, lane: str = "") -> Trace:
         tally = await self._crawl.tally()

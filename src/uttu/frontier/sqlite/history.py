@@ -15,7 +15,7 @@ import msgspec
 
 from uttu.clock import Clock, SystemClock
 from uttu.frontier.sqlite.database import Database
-from uttu.model.history import MOST_EVENTS, SAMPLE_SECONDS, CrawlEvent, EventKind, Sample, thin_out
+from uttu.model.history import MOST_EVENTS, SAMPLE_SECONDS, CrawlEvent, CrawlSample, EventKind, thin_out
 
 _THIN_SECONDS: Final = 60
 
@@ -29,21 +29,21 @@ class SqliteHistory:
         self._database = database
         self._clock = clock or SystemClock()
 
-    async def record(self, sample: Sample) -> None:
+    async def record(self, sample: CrawlSample) -> None:
         await self._database.write(_record, sample, self._clock.time())
 
-    async def samples(self, since: float, until: float = math.inf) -> list[Sample]:
+    async def samples(self, since: float, until: float = math.inf) -> list[CrawlSample]:
         return await self._database.inspect(_samples, since, until)
 
     async def add_events(self, events: Sequence[tuple[EventKind, Fields]]) -> None:
         if events:
             await self._database.write(_add_events, events, self._clock.time())
 
-    async def events(self, after: int, limit: int) -> list[CrawlEvent]:
-        return await self._database.inspect(_events, after, limit)
+    async def events(self, after: int, limit: int, before: int = 0) -> list[CrawlEvent]:
+        return await self._database.inspect(_events, after, limit, before)
 
 
-def _record(db: sqlite3.Connection, sample: Sample, now: float) -> None:
+def _record(db: sqlite3.Connection, sample: CrawlSample, now: float) -> None:
     (latest,) = db.execute("SELECT max(at) FROM samples").fetchone()
     row = (_slot(sample.at), sample.at, msgspec.json.encode(sample).decode())
     added = db.execute("INSERT OR IGNORE INTO samples VALUES (?, ?, ?)", row).rowcount
@@ -57,12 +57,12 @@ def _slot(at: float) -> int:
     return int(at // SAMPLE_SECONDS)
 
 
-def _samples(db: sqlite3.Connection, since: float, until: float) -> list[Sample]:
+def _samples(db: sqlite3.Connection, since: float, until: float) -> list[CrawlSample]:
     rows = db.execute("SELECT sample FROM samples WHERE at BETWEEN ? AND ? ORDER BY at", (since, until))
     return [_decode_sample(sample) for (sample,) in rows]
 
 
-_decode_sample = msgspec.json.Decoder(Sample).decode
+_decode_sample = msgspec.json.Decoder(CrawlSample).decode
 _decode_fields = msgspec.json.Decoder(Fields).decode
 
 
@@ -82,13 +82,13 @@ def _add_events(db: sqlite3.Connection, events: Sequence[tuple[EventKind, Fields
     )
 
 
-def _events(db: sqlite3.Connection, after: int, limit: int) -> list[CrawlEvent]:
+def _events(db: sqlite3.Connection, after: int, limit: int, before: int) -> list[CrawlEvent]:
     if after >= 0:
         query = "SELECT position, at, kind, fields FROM events WHERE position > ? ORDER BY position LIMIT ?"
         rows = db.execute(query, (after, limit)).fetchall()
     else:
-        query = "SELECT position, at, kind, fields FROM events ORDER BY position DESC LIMIT ?"
-        rows = db.execute(query, (limit,)).fetchall()[::-1]
+        query = "SELECT position, at, kind, fields FROM events WHERE position < ? ORDER BY position DESC LIMIT ?"
+        rows = db.execute(query, (before or 2**63 - 1, limit)).fetchall()[::-1]
     return [
         CrawlEvent(position=position, at=at, kind=EventKind(kind), fields=_decode_fields(fields))
         for position, at, kind, fields in rows

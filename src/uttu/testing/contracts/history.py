@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from uttu.model.history import MOST_EVENTS, SAMPLE_SECONDS, CrawlEvent, EventKind, Sample, thin_out
+from uttu.model.history import MOST_EVENTS, SAMPLE_SECONDS, CrawlEvent, CrawlSample, EventKind, thin_out
 from uttu.testing.contracts.store import EASY, StoreUnderTest, page
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -16,7 +16,7 @@ class HistoryContract:
     async def test_samples_come_back_as_they_are(self, store: StoreUnderTest) -> None:
         history, other = await store.history(), await store.history()
         assert await history.samples(0.0) == []
-        sample = Sample(
+        sample = CrawlSample(
             at=store.clock.time() + 0.125,
             pending=1,
             leased=2,
@@ -33,13 +33,13 @@ class HistoryContract:
             statuses={"200": 7, "0": 1},
         )
         await history.record(sample)
-        await history.record(Sample(at=sample.at + MINUTE))
-        assert await other.samples(0.0) == [sample, Sample(at=sample.at + MINUTE)]
+        await history.record(CrawlSample(at=sample.at + MINUTE))
+        assert await other.samples(0.0) == [sample, CrawlSample(at=sample.at + MINUTE)]
 
     async def test_the_first_sample_of_a_slot_counts(self, store: StoreUnderTest) -> None:
         history, start = await store.history(), _start_of_slot(store)
         for seconds, done in ((1, 1), (0, 2), (9.875, 3), (10, 4), (19, 5), (20.5, 6)):
-            await history.record(Sample(at=start + seconds, done=done))
+            await history.record(CrawlSample(at=start + seconds, done=done))
         assert [(sample.at - start, sample.done) for sample in await history.samples(0.0)] == [
             (1.0, 1),
             (10.0, 4),
@@ -49,7 +49,7 @@ class HistoryContract:
     async def test_samples_come_in_any_order_and_are_read_by_time(self, store: StoreUnderTest) -> None:
         history, start = await store.history(), _start_of_slot(store)
         for number in (7, 2, 9, 0, 4, 1, 8, 3, 6, 5):
-            await history.record(Sample(at=start + SAMPLE_SECONDS * number, done=number))
+            await history.record(CrawlSample(at=start + SAMPLE_SECONDS * number, done=number))
 
         async def between(*times: float) -> list[int]:
             return [sample.done for sample in await history.samples(*(start + time for time in times))]
@@ -66,7 +66,7 @@ class HistoryContract:
 
         async def record() -> None:
             times.append(clock.time())
-            await history.record(Sample(at=clock.time(), done=len(times)))
+            await history.record(CrawlSample(at=clock.time(), done=len(times)))
 
         # Ages of bursts of samples, each 20 minutes long, at the end of 70 days; between them a sample every six hours.
         begin = _start_of_slot(store) + SAMPLE_SECONDS
@@ -91,21 +91,21 @@ class HistoryContract:
 
     async def test_a_sample_from_long_ago_is_not_kept(self, store: StoreUnderTest) -> None:
         history, now = await store.history(), store.clock.time()
-        await history.record(Sample(at=now))
-        await history.record(Sample(at=now - 61 * DAY))
-        await history.record(Sample(at=now - 59 * DAY))
+        await history.record(CrawlSample(at=now))
+        await history.record(CrawlSample(at=now - 61 * DAY))
+        await history.record(CrawlSample(at=now - 59 * DAY))
         store.clock.advance(MINUTE)
-        await history.record(Sample(at=now + MINUTE))
+        await history.record(CrawlSample(at=now + MINUTE))
         assert [sample.at - now for sample in await history.samples(0.0)] == [-59 * DAY, 0.0, MINUTE]
 
     async def test_the_latest_sample_stays(self, store: StoreUnderTest) -> None:
         history, now = await store.history(), store.clock.time()
-        await history.record(Sample(at=now - 100 * DAY, done=1))
+        await history.record(CrawlSample(at=now - 100 * DAY, done=1))
         assert [sample.done for sample in await history.samples(0.0)] == [1]
 
     async def test_the_history_is_found_again(self, store: StoreUnderTest) -> None:
         frontier, history = await store.frontier(EASY), await store.history()
-        await history.record(Sample(at=store.clock.time(), done=3))
+        await history.record(CrawlSample(at=store.clock.time(), done=3))
         await history.add_events([(EventKind.STATE, {"state": "running"})])
         samples, events = await history.samples(0.0), await history.events(0, 9)
         await frontier.close()
@@ -117,13 +117,22 @@ class HistoryContract:
         frontier, history = await store.frontier(EASY), await store.history()
         await frontier.put([page(1)])
         before = await frontier.counts()
-        await history.record(Sample(at=store.clock.time()))
+        await history.record(CrawlSample(at=store.clock.time()))
         await history.add_events([(EventKind.LANE, {"lane": "a.example", "seconds": 2.5, "reason": "Retry-After"})])
         assert await frontier.counts() == before
 
 
 class EventContract:
     """What happened in a crawl, in order."""
+
+    async def test_events_are_read_backwards(self, store: StoreUnderTest) -> None:
+        history = await store.history()
+        await history.add_events([(EventKind.STATE, {"number": number}) for number in range(5)])
+        latest = await history.events(-1, 2)
+        assert [event.fields["number"] for event in latest] == [3, 4]
+        older = await history.events(-1, 2, latest[0].position)
+        assert [event.fields["number"] for event in older] == [1, 2]
+        assert [event.fields["number"] for event in await history.events(-1, 9, older[0].position)] == [0]
 
     async def test_events_come_back_as_they_are(self, store: StoreUnderTest) -> None:
         history, other = await store.history(), await store.history()

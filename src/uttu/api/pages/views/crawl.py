@@ -11,10 +11,12 @@ from typing import Final
 
 from uttu.api.pages.charts import Series, TimeChart
 from uttu.api.pages.formatting import format_bytes, format_duration, format_number, format_value
-from uttu.api.pages.shapes import HistoryPoint, PageData, Role, StoreHealth
+from uttu.api.pages.shapes import EventQuery, HistoryPoint, ItemPage, PageData, Role, StoreHealth
 from uttu.api.pages.translation import Translator, mark
 from uttu.api.pages.views import Context, Visit, attempt
+from uttu.api.pages.words import make_alert
 from uttu.errors import UttuError
+from uttu.model.history import EventKind
 from uttu.model.inspection import DeadQuery, LaneFilter, LaneQuery
 from uttu.operations.fetch import parse_web_url
 
@@ -46,11 +48,12 @@ async def _header(visit: Visit, tab: str) -> Context:
     return {
         "store": store,
         "crawl": crawl,
-        "status": found.status,
-        "counts": found.status.counts,
+        "status": found.details.status,
+        "counts": found.details.status.counts,
         "progress": found.progress,
-        "dead_kinds": found.dead_kinds,
-        "trimmed": found.trimmed,
+        "problems": [make_alert(store, problem) for problem in found.problems],
+        "dead_kinds": found.details.dead_kinds,
+        "trimmed": found.details.trimmed,
         "here": f"/crawls/{store}/{crawl}",
         "tab": tab,
         "tabs": TABS,
@@ -64,7 +67,7 @@ async def show_charts(visit: Visit) -> Context:
     seconds, _ = RANGES[chosen]
     store, crawl = visit.params["store"], visit.params["crawl"]
     history, error = await attempt(visit.data.read_history(store, crawl, seconds, _POINTS))
-    events, _ = await attempt(visit.data.read_events(store, crawl, -1, 6))
+    events, _ = await attempt(visit.data.read_events(store, crawl, EventQuery(limit=6)))
     points = history.points if history else []
     end = time.time()
     start = end - seconds
@@ -78,7 +81,7 @@ async def show_charts(visit: Visit) -> Context:
         "others": await _other_stores(visit),
         "range": chosen,
         "ranges": RANGES,
-        "events": list(reversed(events or [])),
+        "events": events.events if events else [],
     }
 
 
@@ -247,40 +250,50 @@ async def show_settings(visit: Visit) -> Context:
     match = visit.text("match").lower()
     values = await visit.data.read_settings(visit.params["store"], visit.params["crawl"])
     found = [each for each in values if match in each.name.lower() or match in each.source]
+    keys, _ = await attempt(visit.data.read_crawl_keys(visit.params["store"], visit.params["crawl"]))
     # What someone chose comes before what nobody did.
-    return context | {"values": sorted(found, key=lambda each: each.source == "default"), "match": match}
+    return context | {
+        "values": sorted(found, key=lambda each: each.source == "default"),
+        "match": match,
+        "keys": keys or [],
+    }
 
 
 async def show_events(visit: Visit) -> Context:
     """What happened, the latest first. Pages go back in time by position."""
     context = await _header(visit, "events")
-    events = await visit.data.read_events(visit.params["store"], visit.params["crawl"], -1, 2000)
-    kind, before = visit.text("kind"), visit.number("after", 0)
-    kinds = sorted({str(event.kind) for event in events})
-    chosen = [
-        event
-        for event in reversed(events)
-        if (not kind or event.kind == kind) and (not before or event.position < before)
-    ]
+    kind = visit.text("kind")
+    query = EventQuery(
+        limit=_ROWS,
+        before=visit.number("after", 0),
+        kind=EventKind(kind) if kind in list(EventKind) else None,
+    )
+    page = await visit.data.read_events(visit.params["store"], visit.params["crawl"], query)
     return context | {
-        "events": chosen[:_ROWS],
-        "kinds": kinds,
-        "kind": kind,
-        "following": chosen[_ROWS - 1].position if len(chosen) > _ROWS else None,
+        "events": page.events,
+        "kinds": list(EventKind),
+        "kind": query.kind,
+        "following": page.next or None,
     }
 
 
 _DOWNLOAD_ROWS = 1000
 
 
-async def download_items(data: PageData, store: str, crawl: str, form: str, match: str) -> AsyncIterator[str]:
+async def read_download(data: PageData, store: str, crawl: str, before: int, match: str) -> ItemPage:
+    """A page of items for a download."""
+    return await data.read_items(store, crawl, _DOWNLOAD_ROWS, before, match)
+
+
+async def download_items(
+    data: PageData, store: str, crawl: str, form: str, match: str, page: ItemPage
+) -> AsyncIterator[str]:
     """Yield all items that match as lines of JSON or CSV, the newest first, page by page.
 
-    The columns of a CSV file are those of its first page.
+    The columns of a CSV file are those of its first page, ``page``.
     """
-    before, columns = 0, None
+    columns = None
     while True:
-        page = await data.read_items(store, crawl, _DOWNLOAD_ROWS, before, match)
         if form == "jsonl":
             yield "".join(json.dumps(item.value, ensure_ascii=False, default=str) + "\n" for item in page.items)
         else:
@@ -294,7 +307,7 @@ async def download_items(data: PageData, store: str, crawl: str, form: str, matc
             yield text.getvalue()
         if not page.next:
             return
-        before = page.next
+        page = await read_download(data, store, crawl, page.next, match)
 
 
 def _csv_cell(value: object) -> str:
