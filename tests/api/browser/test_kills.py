@@ -98,34 +98,34 @@ def test_one_of_two_workers_is_killed(page: Page, project: Project) -> None:
 
 
 def test_redis_is_killed_and_comes_back(page: Page, tmp_path: Path, shop: SiteProcess) -> None:
-    with RedisServer("any", appendonly=True) as redis:
-        with (
-            Project(tmp_path, shop, redis.url, store=redis.url) as project,
-            DashboardProcess(project) as dashboard,
-        ):
-            start(page, dashboard, project, "prices")
-            store = f"redis-127.0.0.1-{redis.port}-0"
-            overview = page.context.new_page()
-            overview.goto(dashboard.url)
-            expect(overview.locator("#live-stores .badge.ok")).to_have_count(2)
-            redis.kill()
-            began = time.monotonic()
-            expect(overview.locator("#live-stores")).to_contain_text("Away", timeout=WITHIN_MS)
-            expect(overview.locator("#live-buses")).to_contain_text("Away", timeout=WITHIN_MS)
-            print(f"away on the overview after {time.monotonic() - began:.2f} s")
-            expect(page.locator("#live-notice")).not_to_be_empty(timeout=WITHIN_MS)
-            print(f"away on the crawl's page after {time.monotonic() - began:.2f} s")
-            # The other store and new pages still work.
-            late = page.context.new_page()
-            asked = time.monotonic()
-            late.goto(f"{dashboard.url}/crawls/{store}/prices")
-            assert time.monotonic() - asked < 5
-            expect(late.locator("[data-unavailable]")).to_be_visible()
-            redis.restart()
-            expect(overview.locator("#live-stores .badge.ok")).to_have_count(2, timeout=RECOVERS_MS)
-            expect(page.locator("#live-notice")).to_be_empty(timeout=RECOVERS_MS)
-            # A page that could not be loaded turns into the real one by itself.
-            expect(late.locator("#live-state")).to_be_visible(timeout=RECOVERS_MS)
-            done = page.locator("#live-numbers .stat dd").nth(1)
-            before = done.inner_text()
-            expect(done).not_to_have_text(before, timeout=RECOVERS_MS)
+    with (
+        RedisServer("any", appendonly=True) as redis,
+        Project(tmp_path, shop, redis.url, store=redis.url) as project,
+        DashboardProcess(project) as dashboard,
+    ):
+        start(page, dashboard, project, "prices")
+        store = f"redis-127.0.0.1-{redis.port}-0"
+        overview = page.context.new_page()
+        overview.goto(dashboard.url)
+        expect(overview.locator("#live-stores .badge.ok")).to_have_count(2)
+        redis.kill()
+        began = time.monotonic()
+        expect(overview.locator("#live-stores")).to_contain_text("Away", timeout=WITHIN_MS)
+        expect(overview.locator("#live-buses")).to_contain_text("Away", timeout=WITHIN_MS)
+        print(f"away on the overview after {time.monotonic() - began:.2f} s")
+        expect(page.locator("#live-notice")).not_to_be_empty(timeout=WITHIN_MS)
+        print(f"away on the crawl's page after {time.monotonic() - began:.2f} s")
+        # The other store and new pages still work.
+        late = page.context.new_page()
+        asked = time.monotonic()
+        late.goto(f"{dashboard.url}/crawls/{store}/prices")
+        assert time.monotonic() - asked < 5
+        expect(late.locator("[data-unavailable]")).to_be_visible()
+        redis.restart()
+        expect(overview.locator("#live-stores .badge.ok")).to_have_count(2, timeout=RECOVERS_MS)
+        expect(page.locator("#live-notice")).to_be_empty(timeout=RECOVERS_MS)
+        # A page that could not be loaded turns into the real one by itself.
+        expect(late.locator("#live-state")).to_be_visible(timeout=RECOVERS_MS)
+        done = page.locator("#live-numbers .stat dd").nth(1)
+        before = done.inner_text()
+        expect(done).not_to_have_text(before, timeout=RECOVERS_MS)
