@@ -11,9 +11,9 @@ from tests.harness.servers.chromium import FLAGS, chromium_program
 from uttu.testing.site import Site, SiteProcess
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def shop() -> Iterator[SiteProcess]:
-    """Two hosts with 400 products; a crawl of them takes a minute."""
+    """Two hosts with 400 products, for a crawl of a minute. Flaky pages fail once, so each test has its own shop."""
     with SiteProcess(Site(hosts=2, products=400, latency=0.05)) as running:
         yield running
 
