@@ -49,7 +49,9 @@ class Story(msgspec.Struct, kw_only=True):
         (within or self.page.locator("body")).get_by_role("button", name=self.t(text), exact=True).first.click()
 
     def expect_done(self, text: str, **values: object) -> None:
+        """The page says this. Its script has run then, so that it hears keys."""
         expect(self.page.locator("[data-done]")).to_contain_text(self.t(text, **values))
+        self.page.wait_for_load_state()
 
     def stat(self, name: str) -> Locator:
         """The value of a number of the crawl."""
@@ -210,7 +212,7 @@ def retry_errors(story: Story) -> None:
     page = story.page
     story.open(f"{story.crawl}/errors")
     group = page.locator("#live-groups tbody tr").filter(has_text="503")
-    expect(group).to_contain_text("3")
+    expect(group.locator("td.num").first).to_have_text("3")
     story.press("Retry", group)
     story.expect_done("Dead letters put back in line: {what}", what=3)
     # They are fetched again, and succeed this time.
