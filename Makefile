@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PEERS  := .venv-bench
 
-.PHONY: help setup servers demo check test nemesis bench bench-quick bench-compare clean
+.PHONY: help setup servers demo check test nemesis bench bench-quick bench-compare docs clean
 
 help:  ## list these commands
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 15
@@ -65,6 +65,9 @@ bench-quick: setup $(PEERS)/.ready  ## compare crawlers on smaller sites, in ten
 
 bench-compare: setup $(PEERS)/.ready  ## compare with the source tree at BEFORE=path, page by page; KINDS=names
 	$(BIN)/python -m bench.pages $(KINDS) --before $(BEFORE)
+
+docs: setup  ## make the pictures of the dashboard in docs/images
+	$(BIN)/python tools/screenshots
 
 clean:  ## remove everything that setup and the tests created
 	rm -rf $(VENV) $(PEERS) .uttu .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

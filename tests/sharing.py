@@ -13,6 +13,7 @@ TESTS = Path(__file__).parent
 
 # Files that take 20 seconds or more, the longest first, so that none of them starts last.
 LONG = (
+    "api/browser/test_story.py",
     "bus/test_kafka_failures.py",
     "jobs/test_schedules.py",
     "jobs/test_crawl_task.py",
@@ -44,6 +45,7 @@ LONG = (
     "crawl/test_move.py",
     "frontier/test_redis_transfer.py",
     "bus/test_redis.py",
+    "api/browser/test_kills.py",
     "docs/test_docs.py",
     "crawl/test_polite.py",
 )

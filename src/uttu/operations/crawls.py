@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import os
 import shlex
+import socket
 import time
 from collections.abc import AsyncIterator, Sequence
 from enum import StrEnum
@@ -64,6 +66,8 @@ class CrawlStatus(msgspec.Struct, frozen=True, kw_only=True):
     facts: CrawlFacts = CrawlFacts()
     workers: dict[str, tuple[float, WorkerReport]] = {}
     """The last report of each worker, and its age in seconds."""
+    gone: tuple[str, ...] = ()
+    """Workers of this machine whose process does not exist any more, also if their last report is recent."""
     feed: int = 0
     """How many pushed entries are waiting in the feed."""
     active: float = 0.0
@@ -80,8 +84,14 @@ class CrawlStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def living(self) -> dict[str, tuple[float, WorkerReport]]:
-        """The workers whose reports are recent, and their reports."""
-        return {name: each for name, each in self.workers.items() if self.alive and each[0] < WORKER_TIMEOUT_SECONDS}
+        """The workers whose reports are recent and that are not known to be gone, and their reports."""
+        if not self.alive:
+            return {}
+        return {
+            name: each
+            for name, each in self.workers.items()
+            if each[0] < WORKER_TIMEOUT_SECONDS and name not in self.gone
+        }
 
     def command(self) -> str:
         """The command that started it, as far as the ledger has it."""
@@ -132,6 +142,19 @@ async def select_crawl(crawl: str, frontier: str, report: Report, folder: Path =
             yield CrawlHandle(catalog, name, store, folder)
 
 
+def _has_ended(report: WorkerReport) -> bool:
+    """Whether a worker ran on this machine, and its process does not exist any more."""
+    if not report.pid or report.host != socket.gethostname():
+        return False
+    try:
+        os.kill(report.pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 async def read_status(catalog: CrawlCatalog, name: str, store: CrawlStore, folder: Path = Path()) -> CrawlStatus:
     """Read the status of a crawl from its open store."""
     supervised = await catalog.is_supervised(name)
@@ -139,8 +162,10 @@ async def read_status(catalog: CrawlCatalog, name: str, store: CrawlStore, folde
     workers = {
         worker: (age, msgspec.json.decode(report, type=WorkerReport)) for worker, (age, report) in reports.items()
     }
+    recent = {name: report for name, (age, report) in workers.items() if age < WORKER_TIMEOUT_SECONDS}
+    gone = tuple(name for name, report in recent.items() if _has_ended(report))
     youngest = min((age for age, _ in workers.values()), default=None)
-    alive = supervised or (catalog.shared and youngest is not None and youngest < WORKER_TIMEOUT_SECONDS)
+    alive = supervised or (catalog.shared and len(recent) > len(gone))
     state = facts.state or CrawlState.RUNNING
     cut_short = state in (CrawlState.RUNNING, CrawlState.STOPPING) and not alive
     return CrawlStatus(
@@ -152,6 +177,7 @@ async def read_status(catalog: CrawlCatalog, name: str, store: CrawlStore, folde
         counts=counts,
         facts=facts,
         workers=workers,
+        gone=gone,
         feed=await store.feed.length() if store.feed else 0,
         active=facts.began if youngest is None else time.time() - youngest,
         frontier=frontier_option(catalog, folder),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree
 
@@ -37,6 +37,7 @@ def make_chart(values: list[float | None], *, stacked: bool = False) -> TimeChar
     )
 
 
+@settings(deadline=None)
 @given(st.lists(VALUES, max_size=30), st.booleans())
 def test_any_values(values: list[float | None], stacked: bool) -> None:
     etree.fromstring(str(draw_chart(make_chart(values, stacked=stacked))))
@@ -79,6 +80,7 @@ def test_stacked_values_add_up() -> None:
     assert tree.findtext(".//ol[@class='ticks']/li") == "20"
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=20))
 def test_sparkline(values: list[float]) -> None:
     drawn = draw_sparkline(values, NASTY)
@@ -86,6 +88,7 @@ def test_sparkline(values: list[float]) -> None:
     etree.fromstring(str(drawn))
 
 
+@settings(deadline=None)
 @given(st.none() | st.floats(allow_nan=True, allow_infinity=True))
 def test_bar(share: float | None) -> None:
     etree.fromstring(str(draw_bar(share, "s1", NASTY)))

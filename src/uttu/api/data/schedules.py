@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -13,6 +14,7 @@ import msgspec
 from uttu.api.context import CHANGE_SECONDS, Context
 from uttu.api.data.jobs import require_broker
 from uttu.api.problems import BadParameters
+from uttu.errors import UttuError
 from uttu.operations import spiders
 from uttu.operations.spiders import SpiderInfo, StartedCrawl, StartRequest
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 _WHAT: Final = "The store of schedules"
 _SPIDER_SECONDS: Final = 60.0
+_APPEAR_SECONDS: Final = 10.0
+_POLL_SECONDS: Final = 0.1
 # Times of one schedule on the time line, and the hours that it shows.
 _FIRES: Final = 200
 Hours = Annotated[float, msgspec.Meta(gt=0, le=31 * 24)]
@@ -183,4 +187,15 @@ async def start_crawl(context: Context, request: StartRequest, store: str = "", 
         raise BadParameters("A crawl that is started here does not overwrite files of other programs")
     if store and (url := context.store_url(store)):
         request = msgspec.structs.replace(request, settings=request.settings | {"frontier": url})
-    return await context.change("The new crawl", spiders.start_crawl(request, context.folder), _SPIDER_SECONDS)
+    started = await context.change("The new crawl", spiders.start_crawl(request, context.folder), _SPIDER_SECONDS)
+    await _wait_for_crawl(context, store or next(iter(context.stores)), started.crawl)
+    return started
+
+
+async def _wait_for_crawl(context: Context, store: str, crawl: str) -> None:
+    """Wait until a new crawl is in its store, so that its page can be read. On a busy machine this takes seconds."""
+    with contextlib.suppress(TimeoutError, UttuError):
+        async with asyncio.timeout(_APPEAR_SECONDS):
+            while crawl not in await context.read_names(store):
+                await asyncio.sleep(_POLL_SECONDS)
+                context.cache.clear()

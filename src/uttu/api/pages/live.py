@@ -1,7 +1,7 @@
 """The live stream: the fragments of a page, rendered again while somebody looks at it.
 
     viewer ──┐
-    viewer ──┼── room of one address, role and language ── renders every 2 s
+    viewer ──┼── room of one address, role and language ── renders every 1.5 s
     viewer ──┘        └── each viewer gets the fragments that differ from what it has
 
 The first viewer of a room starts its task, and the last one ends it, so a page that nobody looks at costs nothing. A
@@ -20,7 +20,8 @@ import msgspec
 
 from uttu.api.pages.shapes import Role
 
-SECONDS: Final = 2.0
+# With the time of rendering, a change shows within two seconds.
+SECONDS: Final = 1.5
 _QUIET_SECONDS: Final = 5.0
 _MOST_ROOMS: Final = 200
 _MOST_VIEWERS: Final = 250

@@ -60,10 +60,15 @@ async def _header(visit: Visit, tab: str) -> Context:
     }
 
 
+def _choose_range(began: float) -> str:
+    """The range that shows a crawl best: in two hours, a young one would be a few points at the edge."""
+    return "15m" if time.time() - began < RANGES["15m"][0] else "2h"
+
+
 async def show_charts(visit: Visit) -> Context:
     """Throughput, latency, status codes, items and errors over a range of time."""
     context = await _header(visit, "")
-    chosen = visit.text("range") if visit.text("range") in RANGES else "2h"
+    chosen = visit.text("range") if visit.text("range") in RANGES else _choose_range(context["status"].facts.began)
     seconds, _ = RANGES[chosen]
     store, crawl = visit.params["store"], visit.params["crawl"]
     history, error = await attempt(visit.data.read_history(store, crawl, seconds, _POINTS))
