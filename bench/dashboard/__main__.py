@@ -4,9 +4,9 @@
 
 Builds a crawl of ``--urls`` URLs over 100,000 hosts, a third of them dead letters, and 49 small ones beside it. One
 process leases and settles pages of it as fast as it can, and ``uttu dashboard`` shows it. ``visits``: milliseconds of
-every page and tab. ``stories``: until the page of a URL answers, and until it has the story. ``loss``: pages a second of
-the crawl without a dashboard, with one that nobody looks at, and with an open page, in turns. Prints tables and writes
-``bench/results/dashboard.json``. Building takes some minutes; with ``--keep`` the next run copies what was built.
+every page and tab. ``stories``: until the page of a URL answers, and until it has the story. ``loss``: pages a second
+of the crawl without a dashboard, with one that nobody looks at, and with an open page, in turns. Prints tables and
+writes ``bench/results/dashboard.json``. Building takes minutes; with ``--keep`` the next run copies what was built.
 """
 
 from __future__ import annotations

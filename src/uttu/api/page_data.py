@@ -24,6 +24,9 @@ from uttu.operations.diagnosis import ProblemKind, ProgressWait
 from uttu.operations.explanation import CrawlExplanation
 
 T = TypeVar("T")
+# A page does not wait longer for a search. The live stream brings its result.
+_SEARCH_PATIENCE: Final = 0.15
+_PREPARED_SECONDS: Final = 300.0
 _PROBLEMS: Final = {
     ProblemKind.UNREADABLE: shapes.ProblemKind.UNREADABLE,
     ProblemKind.CUT_SHORT: shapes.ProblemKind.CUT_SHORT,
@@ -53,6 +56,8 @@ class DashboardData:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._prepared: dict[tuple[str, str], float] = {}
+        """When the hosts of a crawl were last read behind a page."""
 
     async def read_overview(self) -> shapes.Overview:
         found = await crawls.read_overview(self._context)
@@ -78,7 +83,11 @@ class DashboardData:
         )
 
     async def read_crawl(self, store: str, crawl: str) -> shapes.CrawlView:
-        found = await crawls.read_crawl(self._context, store, crawl)
+        self._prepare_hosts(store, crawl)
+        found = await crawls.read_crawl(self._context, store, crawl, lanes=False)
+        if not found.progress.rate:
+            # Held lanes may be the reason.
+            found = await crawls.read_crawl(self._context, store, crawl)
         progress = found.progress
         wait = next((_WAITS[each.kind] for each in progress.waits if each.kind in _WAITS), None)
         return shapes.CrawlView(
@@ -92,6 +101,14 @@ class DashboardData:
             dead_kinds=found.details.dead_kinds,
             trimmed=found.details.trimmed,
         )
+
+    def _prepare_hosts(self, store: str, crawl: str) -> None:
+        """Read hosts behind the first look at a crawl: sorting those of Redis would hold up the page of hosts."""
+        now = time.monotonic()
+        if now - self._prepared.get((store, crawl), -_PREPARED_SECONDS) >= _PREPARED_SECONDS:
+            self._prepared = {key: at for key, at in self._prepared.items() if now - at < _PREPARED_SECONDS}
+            self._prepared[store, crawl] = now
+            self._context.run_behind(crawls.prepare_lanes(self._context, store, crawl))
 
     async def read_history(self, store: str, crawl: str, seconds: float, points: int) -> shapes.CrawlHistory:
         return _as(shapes.CrawlHistory, await crawls.read_history(self._context, store, crawl, seconds, points))
@@ -112,7 +129,7 @@ class DashboardData:
         return shapes.DeadLetters(letters=found.letters, groups=found.groups, next=found.next)
 
     async def explain(self, store: str, crawl: str, url: str) -> CrawlExplanation:
-        return await crawls.explain(self._context, store, crawl, url)
+        return await crawls.search_url(self._context, store, crawl, url, _SEARCH_PATIENCE)
 
     async def read_items(self, store: str, crawl: str, limit: int, before: int, match: str) -> shapes.ItemPage:
         return _as(shapes.ItemPage, await crawls.read_items(self._context, store, crawl, limit, before, match))

@@ -22,7 +22,6 @@ import msgspec
 from uttu import settings
 from uttu.clients.addresses import mask_password
 from uttu.errors import StoreError, UttuError
-from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlCatalog, CrawlStore, KeySize, KeySizes
 from uttu.model import Counts
 from uttu.model.crawl import NO_REASON, CrawlState, Reason, SettingValue, WorkerReport
@@ -34,6 +33,7 @@ from uttu.operations import Report
 from uttu.operations.connections import connect_configured_frontier as connect_configured_frontier
 from uttu.operations.connections import connect_frontier as connect_frontier
 from uttu.operations.connections import kept_connections as kept_connections
+from uttu.operations.connections import open_store as open_store
 from uttu.runtime.spec import derive_crawl_name
 from uttu.spider import Spider
 
@@ -89,19 +89,6 @@ class CrawlStatus(msgspec.Struct, frozen=True, kw_only=True):
     def words(self, *words: str) -> str:
         """Another ``uttu`` command about it, with ``--frontier`` if that is needed."""
         return _join_words(words, self.frontier)
-
-
-@contextlib.asynccontextmanager
-async def open_store(catalog: CrawlCatalog, name: str) -> AsyncIterator[CrawlStore]:
-    """Open the store of a crawl with default rules, to read it.
-
-    :raises StoreError: it can't be opened.
-    """
-    store = await catalog.open(name, Rules())
-    try:
-        yield store
-    finally:
-        await store.frontier.close()
 
 
 class CrawlHandle(msgspec.Struct, frozen=True):
@@ -312,18 +299,22 @@ _TOP_LANES = 50
 _PAGE = 1000
 
 
-async def read_details(crawl: str, frontier: str, report: Report, folder: Path = Path()) -> CrawlDetails:
+async def read_details(
+    crawl: str, frontier: str, report: Report, folder: Path = Path(), lanes: bool = True
+) -> CrawlDetails:
     """The status of one crawl in detail.
 
+    :param lanes: Read the lanes, too. In a crawl of many hosts this takes longer than everything else.
     :raises StoreError: the store can't be reached, or has no such crawl.
     """
     async with select_crawl(crawl, frontier, report, folder) as found:
         inspector = found.store.inspector
+        no_lanes = LanePage([])
         return CrawlDetails(
             await found.status(),
             count_kinds(await inspector.dead_groups()),
-            await inspector.lanes(LaneQuery(limit=_TOP_LANES)),
-            await inspector.lanes(LaneQuery(limit=_TOP_LANES, only=LaneFilter.HELD)),
+            await inspector.lanes(LaneQuery(limit=_TOP_LANES)) if lanes else no_lanes,
+            await inspector.lanes(LaneQuery(limit=_TOP_LANES, only=LaneFilter.HELD)) if lanes else no_lanes,
             (await found.store.outbox.trimmed()).count,
         )
 
