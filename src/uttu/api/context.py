@@ -48,7 +48,15 @@ T = TypeVar("T")
 class _Entry(msgspec.Struct):
     task: asyncio.Task[Any]
     began: float
+    """When the call began; when it ended, from then on."""
     took: float = 0.0
+
+    def is_over(self, now: float, seconds: float, rest: float) -> bool:
+        if not self.task.done():
+            return False
+        if self.task.cancelled():
+            return True
+        return now - self.began > (seconds if self.task.exception() else max(seconds, rest * self.took))
 
 
 class SharedCache:
@@ -62,15 +70,11 @@ class SharedCache:
     ) -> T:
         """The result of a call that is running or ended at most ``seconds`` ago, else that of a new call.
 
-        :param rest: A result also counts for this many times as long as its call took.
+        :param rest: A value, but not an error, also counts for this many times as long as its call took.
         """
         now = time.monotonic()
         entry = self._entries.get(key)
-        if (
-            entry is None
-            or (entry.task.done() and now - entry.began > max(seconds, rest * entry.took))
-            or entry.task.cancelled()
-        ):
+        if entry is None or entry.is_over(now, seconds, rest):
             if len(self._entries) >= _MOST_ENTRIES:
                 self._prune(now)
             entry = _Entry(asyncio.create_task(_date(self._entries, key, call)), now)
