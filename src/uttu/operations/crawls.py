@@ -9,6 +9,7 @@ Operations take the name of a crawl and the URL of a frontier, both as the user 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import difflib
 import shlex
@@ -39,6 +40,8 @@ from uttu.spider import Spider
 
 # A worker whose last report is older than this does not count as working.
 WORKER_TIMEOUT_SECONDS = 5.0
+# Crawls of a list that are read at the same time.
+_AT_ONCE = 8
 
 
 class BrokenState(StrEnum):
@@ -164,13 +167,17 @@ async def read_running_status(catalog: CrawlCatalog, name: str, file: str) -> Cr
 
 async def list_crawls(catalog: CrawlCatalog, folder: Path = Path()) -> list[CrawlStatus]:
     """All crawls, the most recently active first. One that can't be read has the state ``BrokenState.UNREADABLE``."""
-    found = []
-    for name in await catalog.names():
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def read(name: str) -> CrawlStatus:
         try:
-            async with open_store(catalog, name) as store:
-                found.append(await read_status(catalog, name, store, folder))
+            async with turns, open_store(catalog, name) as store:
+                return await read_status(catalog, name, store, folder)
         except StoreError as error:
-            found.append(CrawlStatus(name=name, state=BrokenState.UNREADABLE, reason=Reason(str(error))))
+            return CrawlStatus(name=name, state=BrokenState.UNREADABLE, reason=Reason(str(error)))
+
+    # On a busy server each answer takes some milliseconds, so crawls don't wait for one another.
+    found = await asyncio.gather(*map(read, await catalog.names()))
     return sorted(found, key=lambda each: -each.active)
 
 
