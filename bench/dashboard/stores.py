@@ -63,7 +63,9 @@ def open_project(name: str, kind: Any, urls: int, crawls: int, keep: Path | None
         else:
             settings = {"dir": str(folder), "dbfilename": _DUMP}
             server = stack.enter_context(RedisServer(kind, settings=settings))
-            (folder / "uttu.toml").write_text(f'frontier = "{server.url}"\n')
+            jobs = server.url.removesuffix("/0") + "/1"
+            settings_file = f'frontier = "{server.url}"\nbus = "{jobs}"\n[jobs]\nbroker = "{jobs}"\n'
+            (folder / "uttu.toml").write_text(settings_file)
             project = Project(folder, f"redis-127.0.0.1-{server.port}-0", server.url, server)
         if kept is None or not kept.exists():
             began = time.perf_counter()

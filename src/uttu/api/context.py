@@ -16,6 +16,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -26,12 +27,14 @@ from uttu.api.accounts import Accounts
 from uttu.api.audit import AuditLog
 from uttu.api.problems import NotFound, StillSearching, Unavailable
 from uttu.api.settings import DashboardConfig
+from uttu.errors import UttuError
 from uttu.operations.connections import KeptConnections, connect_configured_frontier
 
 if TYPE_CHECKING:
     from celery import Celery
 
     from uttu.jobs.confinement import Confinement
+    from uttu.operations.jobs import JobWorker
     from uttu.operations.task_monitor import TaskMonitor
 
 FRESH_SECONDS: Final = 1.0
@@ -130,6 +133,8 @@ class Context:
         self.kept: KeptConnections | None = None
         """The open connections to stores, while the server runs."""
         self.task_monitor: TaskMonitor | None = None
+        self.job_workers: list[JobWorker] | None = None
+        """The workers of jobs that answered last; None before the first answer."""
         self.lags: dict[str, deque[tuple[float, dict[str, int]]]] = {}
         """The lags of groups over time, by broker."""
         self._behind: set[asyncio.Task[Any]] = set()
@@ -204,6 +209,7 @@ class Context:
         call: Callable[[], Coroutine[Any, Any, T]],
         patience: float,
         limit: float = SEARCH_SECONDS,
+        rest: float = _REST,
     ) -> T:
         """As :meth:`read`, for a call that may take long and goes on after ``patience``.
 
@@ -213,7 +219,7 @@ class Context:
         waiting = asyncio.timeout(patience)
         try:
             async with waiting:
-                return await self.cache.get(key, lambda: self._call(call, what, limit), rest=_REST)
+                return await self.cache.get(key, lambda: self._call(call, what, limit), rest=rest)
         except TimeoutError as error:
             if not waiting.expired():
                 raise
@@ -239,6 +245,11 @@ class Context:
             return await asyncio.to_thread(lambda: asyncio.run(call()))
         finally:
             self.cache.clear()
+
+    async def import_celery(self) -> None:
+        """Import Celery in a thread: that takes a second, in which the first page that needs it would answer nobody."""
+        with contextlib.suppress(ImportError, UttuError):
+            await asyncio.to_thread(import_module, "uttu.jobs.app")
 
     def run_behind(self, call: Coroutine[Any, Any, object]) -> None:
         """Run a call that nobody waits for."""

@@ -197,7 +197,8 @@ class DashboardData:
         return (await buses.republish_dead(self._context, bus, group, by=by)).count
 
     async def read_jobs(self) -> shapes.JobsView:
-        return _as(shapes.JobsView, await jobs.read_jobs(self._context))
+        found, has_answers = await jobs.read_jobs_soon(self._context)
+        return msgspec.structs.replace(_as(shapes.JobsView, found), asking=not has_answers)
 
     async def read_tasks(self, query: shapes.TaskQuery) -> shapes.TaskPage:
         found = await jobs.read_tasks(self._context, _as(task_monitor.TaskQuery, query))

@@ -307,6 +307,8 @@ class JobsView(msgspec.Struct, frozen=True, kw_only=True):
 
     broker: str
     workers: list[JobWorker] = []
+    asking: bool = False
+    """Whether the first answers of workers are still awaited."""
     queues: list[JobQueue] = []
     tasks: list[str] = []
     """Names of tasks that can be sent."""
