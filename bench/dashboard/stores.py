@@ -73,7 +73,9 @@ def open_project(name: str, kind: Any, urls: int, crawls: int, keep: Path | None
             print(f"{name}: built {urls:,} URLs in {time.perf_counter() - began:.0f} s", flush=True)
             if kept is not None:
                 if project.server is not None:
-                    project.server.ask("SAVE")
+                    project.server.ask("BGSAVE")
+                    while project.server.info("persistence")["rdb_bgsave_in_progress"] != "0":
+                        time.sleep(0.2)
                 shutil.copytree(folder, kept)
         os.sync()
         yield project
