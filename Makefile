@@ -49,7 +49,7 @@ $(PEERS)/.ready: $(READY) tools/bench $(wildcard bench/side_by_side/peers.txt be
 	tools/bench $(PYTHON) $(PEERS)
 	@touch $@
 
-bench: setup $(PEERS)/.ready  ## run all benchmarks, also of other crawlers; takes an hour and a half
+bench: setup $(PEERS)/.ready  ## run all benchmarks, also of other crawlers; takes almost two hours
 	$(BIN)/python -m bench.side_by_side
 	$(BIN)/python -m bench.scaling
 	$(BIN)/python -m bench.polite
@@ -58,6 +58,7 @@ bench: setup $(PEERS)/.ready  ## run all benchmarks, also of other crawlers; tak
 	$(BIN)/python -m bench.bus
 	$(BIN)/python -m bench.jobs
 	$(BIN)/python -m bench.frontier
+	$(BIN)/python -m bench.dashboard
 
 bench-quick: setup $(PEERS)/.ready  ## compare crawlers on smaller sites, in ten minutes
 	$(BIN)/python -m bench.side_by_side plain tls http2 --pages 2000 --rounds 2 --patience 20 --results bench/results/quick

@@ -29,7 +29,7 @@ from uttu.model.history import CrawlSample, EventKind
 from uttu.model.inspection import DeadQuery, LaneFilter, LaneQuery
 
 LANES = 100_000
-_RULES = Rules(pace=Pace(0.0, 0), lease_seconds=3600.0)
+RULES = Rules(pace=Pace(0.0, 0), lease_seconds=3600.0)
 _BATCH = 5000
 _REASONS = (
     ("http", "answered with status {status}"),
@@ -48,7 +48,7 @@ def measure(stores: list[str], kind: Any, urls: int, rounds: int = 60) -> dict[s
 async def _measure(name: str, kind: Any, urls: int, rounds: int) -> dict[str, Any]:
     async with _open(name, kind) as store:
         began = time.perf_counter()
-        await _fill(store, urls)
+        await fill(store, urls)
         print(f"{name}: filled with {await store.frontier.counts()} in {time.perf_counter() - began:.0f} s", flush=True)
         found: dict[str, Any] = {"urls": urls, "lanes": LANES}
         calls = await _list_calls(store)
@@ -66,17 +66,18 @@ async def _measure(name: str, kind: Any, urls: int, rounds: int) -> dict[str, An
 async def _open(name: str, kind: Any) -> AsyncIterator[CrawlStore]:
     if name == "sqlite":
         with tempfile.TemporaryDirectory() as folder:
-            store = await SqliteCatalog(Path(folder)).create("bench", _RULES)
+            store = await SqliteCatalog(Path(folder)).create("bench", RULES)
             yield store
             await store.frontier.close()
         return
     with RedisServer(kind) as server:
         catalog = await RedisCatalog.connect(server.url)
-        yield await catalog.create("bench", _RULES)
+        yield await catalog.create("bench", RULES)
         await catalog.close()
 
 
-async def _fill(store: CrawlStore, urls: int) -> None:
+async def fill(store: CrawlStore, urls: int) -> None:
+    """Put ``urls`` URLs on ``LANES`` lanes, make a third of them dead letters, and write samples and events."""
     for first in range(0, urls, _BATCH):
         # Some lanes have twice the URLs of others.
         hosts = [LANES if number % 3 else LANES // 2 for number in range(first, min(first + _BATCH, urls))]

@@ -230,6 +230,19 @@ async def test_indexes_that_nobody_uses_are_forgotten(
     assert len(catalog._caches._caches) == 1
 
 
+@pytest.mark.parametrize("lane", ["", HOST, "other.example"])
+async def test_a_dead_letter_is_found_among_many(
+    catalog: RedisCatalog, name: str, lane: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspector, "_LETTERS_AT_ONCE", 16)
+    store = await catalog.create(name, Rules(pace=Pace(0.0, 0), ahead=0.0))
+    await bury(store, 2000)
+    trace = await store.inspector.trace(page(1234).fingerprint, lane)
+    expected = RequestState.DONE if lane == "other.example" else RequestState.DEAD
+    assert trace.state is expected
+    assert lane == "other.example" or trace.request == page(1234)
+
+
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("lane", ["", HOST])
 async def test_the_place_in_a_long_queue(

@@ -12,9 +12,12 @@ import pytest
 from tests.cli.conftest import make_crawl
 from tests.frontier.redis_crawls import new_name
 from tests.harness.servers import RedisServer
-from uttu.errors import StoreError
+from uttu.errors import StoreError, UttuError
 from uttu.frontier.base import Rules
+from uttu.frontier.catalog import CrawlStore
+from uttu.frontier.sqlite.catalog import SqliteCatalog
 from uttu.model import Request
+from uttu.model.inspection import LaneQuery
 from uttu.operations import connections, crawls
 from uttu.operations.connections import connect_frontier, kept_connections
 from uttu.runtime.registry import open_frontier
@@ -117,3 +120,68 @@ def test_folders_are_kept_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             return [(await crawls.read_all("", tmp_path / name)).crawls[0].name for name in ("one", "two")]
 
     assert asyncio.run(look()) == ["one", "two"]
+
+
+def count_opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    opened: list[str] = []
+    real = SqliteCatalog.open
+
+    async def count(self: SqliteCatalog, crawl: str, rules: Rules) -> CrawlStore:
+        opened.append(crawl)
+        return await real(self, crawl, rules)
+
+    monkeypatch.setattr(SqliteCatalog, "open", count)
+    return opened
+
+
+class TestStoresThatAreKept:
+    @pytest.fixture(autouse=True)
+    def shop(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        make_crawl()
+
+    async def test_a_file_is_opened_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        opened = count_opened(monkeypatch)
+        async with kept_connections():
+            for _ in range(5):
+                await crawls.read_details("shop", "", print)
+        assert opened == ["shop"]
+
+    async def test_operations_at_the_same_time_share_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        opened = count_opened(monkeypatch)
+        async with kept_connections():
+            for _ in range(2):
+                await asyncio.gather(*(crawls.read_details("shop", "", print) for _ in range(3)))
+        assert opened == ["shop"] * 3
+
+    async def test_a_crawl_that_was_started_again_is_opened_again(self) -> None:
+        async with kept_connections():
+            assert (await crawls.read_details("shop", "", print)).status.counts.seen
+            catalog = SqliteCatalog(Path(".uttu"))
+            await (await catalog.create("shop", Rules())).frontier.close()
+            await catalog.keep("shop")
+            assert not (await crawls.read_details("shop", "", print)).status.counts.seen
+            await catalog.discard("shop")
+            with pytest.raises(StoreError):
+                await crawls.read_details("shop", "", print)
+
+    async def test_idle_files_are_closed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(connections, "IDLE_SECONDS", 0.05)
+        opened = count_opened(monkeypatch)
+        async with kept_connections() as kept:
+            await crawls.read_details("shop", "", print)
+            assert len(kept._idle) == 1
+            async with asyncio.timeout(10):
+                while kept._idle:  # noqa: ASYNC110, the task has no event
+                    await asyncio.sleep(0.01)
+            await crawls.read_details("shop", "", print)
+        assert opened == ["shop", "shop"]
+        assert not list(Path(".uttu/crawls").glob("*.db-wal"))
+
+    async def test_a_store_that_failed_is_not_used_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        opened = count_opened(monkeypatch)
+        async with kept_connections():
+            with pytest.raises(UttuError):
+                await crawls.read_lanes("shop", "", LaneQuery(after="nowhere"), print)
+            await crawls.read_details("shop", "", print)
+        assert opened == ["shop", "shop"]

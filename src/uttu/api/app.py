@@ -77,6 +77,7 @@ def create_app(config: DashboardConfig) -> Starlette:
     async def run(app: Starlette) -> AsyncIterator[None]:
         async with kept_connections() as kept:
             context.kept = kept
+            context.run_behind(context.import_celery())
             watching = asyncio.create_task(buses.watch_lags(context))
             try:
                 yield

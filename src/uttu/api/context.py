@@ -3,6 +3,10 @@
 Many people look at the same pages. So results are kept for ``FRESH_SECONDS``, and while one request reads something,
 all others that want the same wait for it (single flight). No call may hang: one that takes longer than ``CALL_SECONDS``
 ends with :class:`Unavailable`. The error is shared like a value.
+
+A search may look at everything that a crawl knows. It goes on without those who asked, who get
+:class:`StillSearching` instead, and ask again. Its result counts for ``_REST`` times as long as it took, so that an
+open page does not search all the time.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -20,14 +25,16 @@ import msgspec
 from uttu.api.access import Access
 from uttu.api.accounts import Accounts
 from uttu.api.audit import AuditLog
-from uttu.api.problems import NotFound, Unavailable
+from uttu.api.problems import NotFound, StillSearching, Unavailable
 from uttu.api.settings import DashboardConfig
+from uttu.errors import UttuError
 from uttu.operations.connections import KeptConnections, connect_configured_frontier
 
 if TYPE_CHECKING:
     from celery import Celery
 
     from uttu.jobs.confinement import Confinement
+    from uttu.operations.jobs import JobWorker
     from uttu.operations.task_monitor import TaskMonitor
 
 FRESH_SECONDS: Final = 1.0
@@ -35,6 +42,8 @@ CALL_SECONDS: Final = 1.8
 # Changes may wait for a busy store; exports and moves take as long as they need.
 CHANGE_SECONDS: Final = 10.0
 LONG_SECONDS: Final = 3600.0
+SEARCH_SECONDS: Final = 120.0
+_REST: Final = 20.0
 _MOST_ENTRIES: Final = 1000
 T = TypeVar("T")
 
@@ -42,6 +51,15 @@ T = TypeVar("T")
 class _Entry(msgspec.Struct):
     task: asyncio.Task[Any]
     began: float
+    """When the call began; when it ended, from then on."""
+    took: float = 0.0
+
+    def is_over(self, now: float, seconds: float, rest: float) -> bool:
+        if not self.task.done():
+            return False
+        if self.task.cancelled():
+            return True
+        return now - self.began > (seconds if self.task.exception() else max(seconds, rest * self.took))
 
 
 class SharedCache:
@@ -50,11 +68,16 @@ class SharedCache:
     def __init__(self) -> None:
         self._entries: dict[Any, _Entry] = {}
 
-    async def get(self, key: Any, call: Callable[[], Coroutine[Any, Any, T]], seconds: float = FRESH_SECONDS) -> T:
-        """The result of a call that is running or ended at most ``seconds`` ago, else that of a new call."""
+    async def get(
+        self, key: Any, call: Callable[[], Coroutine[Any, Any, T]], seconds: float = FRESH_SECONDS, rest: float = 0.0
+    ) -> T:
+        """The result of a call that is running or ended at most ``seconds`` ago, else that of a new call.
+
+        :param rest: A value, but not an error, also counts for this many times as long as its call took.
+        """
         now = time.monotonic()
         entry = self._entries.get(key)
-        if entry is None or (entry.task.done() and now - entry.began > seconds) or entry.task.cancelled():
+        if entry is None or entry.is_over(now, seconds, rest):
             if len(self._entries) >= _MOST_ENTRIES:
                 self._prune(now)
             entry = _Entry(asyncio.create_task(_date(self._entries, key, call)), now)
@@ -88,7 +111,8 @@ async def _date(entries: dict[Any, _Entry], key: Any, call: Callable[[], Corouti
     finally:
         entry = entries.get(key)
         if entry is not None and entry.task is task:
-            entry.began = time.monotonic()
+            now = time.monotonic()
+            entry.began, entry.took = now, now - entry.began
 
 
 class Context:
@@ -109,6 +133,8 @@ class Context:
         self.kept: KeptConnections | None = None
         """The open connections to stores, while the server runs."""
         self.task_monitor: TaskMonitor | None = None
+        self.job_workers: list[JobWorker] | None = None
+        """The workers of jobs that answered last; None before the first answer."""
         self.lags: dict[str, deque[tuple[float, dict[str, int]]]] = {}
         """The lags of groups over time, by broker."""
         self._behind: set[asyncio.Task[Any]] = set()
@@ -176,6 +202,29 @@ class Context:
         """
         return await self.cache.get(key, lambda: self._call(call, what, limit), seconds)
 
+    async def search(
+        self,
+        key: Any,
+        what: str,
+        call: Callable[[], Coroutine[Any, Any, T]],
+        patience: float,
+        limit: float = SEARCH_SECONDS,
+        rest: float = _REST,
+    ) -> T:
+        """As :meth:`read`, for a call that may take long and goes on after ``patience``.
+
+        :raises StillSearching: it takes longer.
+        :raises Unavailable: it takes longer than ``limit``.
+        """
+        waiting = asyncio.timeout(patience)
+        try:
+            async with waiting:
+                return await self.cache.get(key, lambda: self._call(call, what, limit), rest=rest)
+        except TimeoutError as error:
+            if not waiting.expired():
+                raise
+            raise StillSearching from error
+
     async def _call(self, call: Callable[[], Awaitable[T]], what: str, limit: float) -> T:
         with self.kept.use() if self.kept is not None else contextlib.nullcontext():
             return await limit_time(call(), what, limit)
@@ -196,6 +245,11 @@ class Context:
             return await asyncio.to_thread(lambda: asyncio.run(call()))
         finally:
             self.cache.clear()
+
+    async def import_celery(self) -> None:
+        """Import Celery in a thread: that takes a second, in which the first page that needs it would answer nobody."""
+        with contextlib.suppress(ImportError, UttuError):
+            await asyncio.to_thread(import_module, "uttu.jobs.app")
 
     def run_behind(self, call: Coroutine[Any, Any, object]) -> None:
         """Run a call that nobody waits for."""

@@ -29,6 +29,9 @@ from uttu.operations.history import EventPage, EventQuery
 T = TypeVar("T")
 # Crawls of one server whose keys are measured.
 _MOST_SIZED: Final = 20
+# A page does not wait longer for a search. The live stream brings its result.
+_SEARCH_PATIENCE: Final = 0.15
+_PREPARED_SECONDS: Final = 300.0
 
 
 def _as(kind: type[T], value: Any) -> T:
@@ -41,6 +44,8 @@ class DashboardData:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._prepared: dict[tuple[str, str], float] = {}
+        """When the hosts of a crawl were last read behind a page."""
 
     async def read_overview(self) -> shapes.OverviewContent:
         found = await crawls.read_overview(self._context)
@@ -63,7 +68,20 @@ class DashboardData:
         )
 
     async def read_crawl(self, store: str, crawl: str) -> shapes.CrawlView:
+        self._prepare_hosts(store, crawl)
+        found = await crawls.read_crawl(self._context, store, crawl, lanes=False)
+        if found.progress.rate:
+            return found
+        # Held lanes may be the reason.
         return await crawls.read_crawl(self._context, store, crawl)
+
+    def _prepare_hosts(self, store: str, crawl: str) -> None:
+        """Read hosts behind the first look at a crawl: sorting those of Redis would hold up the page of hosts."""
+        now = time.monotonic()
+        if now - self._prepared.get((store, crawl), -_PREPARED_SECONDS) >= _PREPARED_SECONDS:
+            self._prepared = {key: at for key, at in self._prepared.items() if now - at < _PREPARED_SECONDS}
+            self._prepared[store, crawl] = now
+            self._context.run_behind(crawls.prepare_lanes(self._context, store, crawl))
 
     async def read_history(self, store: str, crawl: str, seconds: float, points: int) -> shapes.CrawlHistory:
         return await crawls.read_history(self._context, store, crawl, seconds, points)
@@ -83,7 +101,7 @@ class DashboardData:
         return await crawls.read_dead_letters(self._context, store, crawl, query)
 
     async def explain(self, store: str, crawl: str, url: str) -> CrawlExplanation:
-        return await crawls.explain(self._context, store, crawl, url)
+        return await crawls.search_url(self._context, store, crawl, url, _SEARCH_PATIENCE)
 
     async def read_items(self, store: str, crawl: str, limit: int, before: int, match: str) -> shapes.ItemPage:
         return await crawls.read_items(self._context, store, crawl, limit, before, match)
@@ -167,7 +185,8 @@ class DashboardData:
         return (await buses.republish_dead(self._context, bus, group, by=by)).count
 
     async def read_jobs(self) -> shapes.JobsView:
-        return await jobs.read_jobs(self._context)
+        found, has_answers = await jobs.read_jobs_soon(self._context)
+        return msgspec.structs.replace(found, asking=not has_answers)
 
     async def read_tasks(self, query: shapes.TaskQuery) -> shapes.TaskListing:
         found = await jobs.read_tasks(self._context, query)

@@ -102,6 +102,15 @@ class NotFound(RequestRefused):
     status = 404
 
 
+class StillSearching(RequestRefused):
+    """A search takes long. It goes on, and the same request has its result later."""
+
+    status = 503
+
+    def __init__(self) -> None:
+        super().__init__("Still searching. Ask again in some seconds", {"Retry-After": str(RETRY_SECONDS)})
+
+
 class WrongHost(RequestRefused):
     """The Host header names another server."""
 

@@ -6,6 +6,7 @@ A catalog has one crawl per name. ``create`` sets an existing crawl of that name
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, runtime_checkable
 
@@ -92,6 +93,17 @@ class KeySizes(Protocol):
 
     async def key_sizes(self, crawl: str) -> list[KeySize]:
         """Return the kinds of keys of a crawl, the largest first. Sizes of many keys are estimated from some of them.
+
+        :raises StoreError: no crawl has this name.
+        """
+
+
+@runtime_checkable
+class Identified(Protocol):
+    """A catalog whose crawls are expensive to open, so that a long-running program keeps them open. Optional."""
+
+    async def identify(self, crawl: str) -> Hashable:
+        """Return what distinguishes a crawl from others, also from a later one of the same name.
 
         :raises StoreError: no crawl has this name.
         """

@@ -5,25 +5,36 @@ away, as a crawl does. A program that many people look at must not: inside :func
 not answer for ``PATIENCE_SECONDS`` fails every operation on it with :class:`StoreError`, at once if that is known
 already. A pulse (one cheap command every ``_PULSE_SECONDS``) finds out, so an operation may take as long as it needs
 while the server answers, and works again as soon as the server is back.
+
+The SQLite file of a crawl is kept open, too: opening one takes its write lock, for which the crawl then waits. An
+operation takes a store that no other one uses, or opens another. A store that nobody used for ``IDLE_SECONDS`` is
+closed, and so is one whose file was replaced.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Hashable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from uttu import settings
 from uttu.clients.addresses import mask_password
 from uttu.errors import StoreError
-from uttu.frontier.catalog import CrawlCatalog
+from uttu.frontier.base import Rules
+from uttu.frontier.catalog import CrawlCatalog, CrawlStore, Identified
 from uttu.runtime.registry import open_frontier
 from uttu.settings import DATA_FOLDER
 
 PATIENCE_SECONDS: Final = 1.5
+IDLE_SECONDS: Final = 10.0
+# Stores that are open although no operation uses them.
+_MOST_IDLE: Final = 64
 _PULSE_SECONDS: Final = 0.5
 # The pulse asks whether this crawl is supervised. It needs not exist.
 _PULSE_CRAWL: Final = "uttu"
@@ -55,6 +66,24 @@ async def connect_frontier(url: str, folder: Path = Path()) -> AsyncIterator[Cra
         await catalog.close()
 
 
+@contextlib.asynccontextmanager
+async def open_store(catalog: CrawlCatalog, name: str) -> AsyncIterator[CrawlStore]:
+    """Open the store of a crawl with default rules, to read it.
+
+    :raises StoreError: it can't be opened.
+    """
+    kept = _kept.get()
+    if kept is not None and isinstance(catalog, Identified):
+        async with kept.open_store(catalog, name) as store:
+            yield store
+        return
+    store = await catalog.open(name, Rules())
+    try:
+        yield store
+    finally:
+        await store.frontier.close()
+
+
 async def _open(url: str, folder: Path) -> CrawlCatalog:
     scheme, _, path = url.partition(":")
     if scheme.lower() == "sqlite" and folder != Path():
@@ -67,6 +96,9 @@ class KeptConnections:
 
     def __init__(self) -> None:
         self._catalogs: dict[tuple[str, Path], _KeptCatalog] = {}
+        self._idle: deque[_IdleStore] = deque()
+        """Stores that no operation uses; the one that was used last is at the end."""
+        self._closing: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
     def use(self) -> Iterator[None]:
@@ -89,10 +121,64 @@ class KeptConnections:
         async with self._catalogs[key].use() as catalog:
             yield catalog
 
+    @contextlib.asynccontextmanager
+    async def open_store(self, catalog: CrawlCatalog, name: str) -> AsyncIterator[CrawlStore]:
+        """The store of a crawl, for this block alone.
+
+        :raises StoreError: it can't be opened.
+        """
+        assert isinstance(catalog, Identified)
+        identity = (name, await catalog.identify(name))
+        store = self._take(identity) or await catalog.open(name, Rules())
+        is_well = False
+        try:
+            yield store
+            is_well = True
+        finally:
+            # After an error or a cancellation, a call may still run in one of its threads.
+            if is_well:
+                await self._return(identity, store)
+            else:
+                await store.frontier.close()
+
+    def _take(self, identity: Hashable) -> CrawlStore | None:
+        for number in range(len(self._idle) - 1, -1, -1):
+            if self._idle[number].identity == identity:
+                store = self._idle[number].store
+                del self._idle[number]
+                return store
+        return None
+
+    async def _return(self, identity: Hashable, store: CrawlStore) -> None:
+        self._idle.append(_IdleStore(identity, store, asyncio.get_running_loop().time()))
+        if len(self._idle) > _MOST_IDLE:
+            await self._idle.popleft().store.frontier.close()
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close_idle(), name="idle stores")
+
+    async def _close_idle(self) -> None:
+        now = asyncio.get_running_loop().time
+        while self._idle:
+            await asyncio.sleep(max(0.0, self._idle[0].since + IDLE_SECONDS - now()))
+            while self._idle and now() - self._idle[0].since >= IDLE_SECONDS:
+                await self._idle.popleft().store.frontier.close()
+        self._closing = None
+
     async def close(self) -> None:
+        if self._closing is not None:
+            self._closing.cancel()
+            await asyncio.gather(self._closing, return_exceptions=True)
+        while self._idle:
+            await self._idle.popleft().store.frontier.close()
         for each in self._catalogs.values():
             await each.close()
         self._catalogs.clear()
+
+
+class _IdleStore(msgspec.Struct, frozen=True):
+    identity: Hashable
+    store: CrawlStore
+    since: float
 
 
 class _KeptCatalog:

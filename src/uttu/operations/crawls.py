@@ -9,6 +9,7 @@ Operations take the name of a crawl and the URL of a frontier, both as the user 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import difflib
 import os
@@ -24,7 +25,6 @@ import msgspec
 from uttu import settings
 from uttu.clients.addresses import mask_password
 from uttu.errors import StoreError, UsageError, UttuError
-from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlCatalog, CrawlStore, KeySizes
 from uttu.frontier.catalog import KeySize as KeySize
 from uttu.model import Counts
@@ -37,11 +37,14 @@ from uttu.operations import Report
 from uttu.operations.connections import connect_configured_frontier as connect_configured_frontier
 from uttu.operations.connections import connect_frontier as connect_frontier
 from uttu.operations.connections import kept_connections as kept_connections
+from uttu.operations.connections import open_store as open_store
 from uttu.runtime.spec import derive_crawl_name
 from uttu.spider import Spider
 
 # A worker whose last report is older than this does not count as working.
 WORKER_TIMEOUT_SECONDS = 5.0
+# Crawls of a list that are read at the same time.
+_AT_ONCE = 8
 
 
 class BrokenState(StrEnum):
@@ -100,19 +103,6 @@ class CrawlStatus(msgspec.Struct, frozen=True, kw_only=True):
     def words(self, *words: str) -> str:
         """Another ``uttu`` command about it, with ``--frontier`` if that is needed."""
         return _join_words(words, self.frontier)
-
-
-@contextlib.asynccontextmanager
-async def open_store(catalog: CrawlCatalog, name: str) -> AsyncIterator[CrawlStore]:
-    """Open the store of a crawl with default rules, to read it.
-
-    :raises StoreError: it can't be opened.
-    """
-    store = await catalog.open(name, Rules())
-    try:
-        yield store
-    finally:
-        await store.frontier.close()
 
 
 class CrawlHandle(msgspec.Struct, frozen=True):
@@ -204,13 +194,17 @@ async def read_running_status(catalog: CrawlCatalog, name: str, file: str) -> Cr
 
 async def list_crawls(catalog: CrawlCatalog, folder: Path = Path()) -> list[CrawlStatus]:
     """All crawls, the most recently active first. One that can't be read has the state ``BrokenState.UNREADABLE``."""
-    found = []
-    for name in await catalog.names():
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def read(name: str) -> CrawlStatus:
         try:
-            async with open_store(catalog, name) as store:
-                found.append(await read_status(catalog, name, store, folder))
+            async with turns, open_store(catalog, name) as store:
+                return await read_status(catalog, name, store, folder)
         except StoreError as error:
-            found.append(CrawlStatus(name=name, state=BrokenState.UNREADABLE, reason=Reason(str(error))))
+            return CrawlStatus(name=name, state=BrokenState.UNREADABLE, reason=Reason(str(error)))
+
+    # On a busy server each answer takes some milliseconds, so crawls don't wait for one another.
+    found = await asyncio.gather(*map(read, await catalog.names()))
     return sorted(found, key=lambda each: -each.active)
 
 
@@ -339,18 +333,22 @@ _TOP_LANES = 50
 _PAGE = 1000
 
 
-async def read_details(crawl: str, frontier: str, report: Report, folder: Path = Path()) -> CrawlDetails:
+async def read_details(
+    crawl: str, frontier: str, report: Report, folder: Path = Path(), lanes: bool = True
+) -> CrawlDetails:
     """The status of one crawl in detail.
 
+    :param lanes: Read the lanes, too. In a crawl of many hosts this takes longer than everything else.
     :raises StoreError: the store can't be reached, or has no such crawl.
     """
     async with select_crawl(crawl, frontier, report, folder) as found:
         inspector = found.store.inspector
+        no_lanes = LanePage([])
         return CrawlDetails(
             await found.status(),
             count_kinds(await inspector.dead_groups()),
-            await inspector.lanes(LaneQuery(limit=_TOP_LANES)),
-            await inspector.lanes(LaneQuery(limit=_TOP_LANES, only=LaneFilter.HELD)),
+            await inspector.lanes(LaneQuery(limit=_TOP_LANES)) if lanes else no_lanes,
+            await inspector.lanes(LaneQuery(limit=_TOP_LANES, only=LaneFilter.HELD)) if lanes else no_lanes,
             (await found.store.outbox.trimmed()).count,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,8 @@ from uttu.sinks.base import Sink
 # Items are read in steps of this many, and one call has at most this many columns.
 _STEP: Final = 500
 _MOST_COLUMNS: Final = 50
+# A search ends after this time, even if it has not looked at MOST_SEARCHED items.
+_SEARCH_SECONDS: Final = 0.1
 
 
 class ItemRow(msgspec.Struct, frozen=True):
@@ -60,13 +63,14 @@ async def read_items(
     """A page of the items of a crawl that are in its store, the latest first.
 
     :param before: Only items before this position; 0 for the latest.
-    :param match: A part of the item as JSON, in any case. One call looks at ``MOST_SEARCHED`` items at most.
+    :param match: A part of the item as JSON, in any case. One call looks at ``MOST_SEARCHED`` items at most, and for
+        ``_SEARCH_SECONDS``.
     :raises StoreError: the store can't be reached, or has no such crawl.
     """
     needle = match.casefold()
     rows: list[ItemRow] = []
     async with select_crawl(crawl, frontier, report, folder) as found:
-        looked = 0
+        looked, end = 0, time.monotonic() + _SEARCH_SECONDS
         while True:
             step = min(_STEP, MOST_SEARCHED - looked) if needle else min(_STEP, limit - len(rows))
             stored = await found.store.outbox.latest(step, before)
@@ -78,7 +82,7 @@ async def read_items(
                     break
             looked += len(stored)
             over = len(stored) < step
-            if len(rows) == limit or over or looked >= MOST_SEARCHED:
+            if len(rows) == limit or over or looked >= MOST_SEARCHED or (needle and time.monotonic() > end):
                 break
             await asyncio.sleep(0)
         if not over or len(rows) == limit:

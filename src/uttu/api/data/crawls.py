@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from uttu.api.context import FRESH_SECONDS, LONG_SECONDS, Context
+from uttu.api.context import CALL_SECONDS, FRESH_SECONDS, LONG_SECONDS, SEARCH_SECONDS, Context
 from uttu.api.data.buses import BusHealth, read_buses
 from uttu.api.problems import BadParameters
 from uttu.clients.addresses import mask_password
@@ -170,10 +171,14 @@ async def _read_samples(context: Context, store: str, crawl: str) -> list[CrawlS
     )
 
 
-async def read_crawl(context: Context, store: str, crawl: str) -> CrawlView:
-    """The status of a crawl in detail, its progress, and what is wrong with it."""
+async def read_crawl(context: Context, store: str, crawl: str, lanes: bool = True) -> CrawlView:
+    """The status of a crawl in detail, its progress, and what is wrong with it. Quicker without its ``lanes``."""
     details = await _read(
-        context, store, crawl, "details", lambda url: crawls.read_details(crawl, url, ignore, context.folder)
+        context,
+        store,
+        crawl,
+        ("details", lanes),
+        lambda url: crawls.read_details(crawl, url, ignore, context.folder, lanes),
     )
     samples = await _read_samples(context, store, crawl)
     held = details.held.total if details.held.total is not None else len(details.held.lanes)
@@ -282,6 +287,19 @@ async def read_lanes(context: Context, store: str, crawl: str, query: LaneQuery)
     )
 
 
+async def prepare_lanes(context: Context, store: str, crawl: str) -> None:
+    """Read a page of lanes, so that the next one comes quickly."""
+    with contextlib.suppress(UttuError, OSError):
+        query = LaneQuery(limit=1)
+        url = await context.check_crawl(store, crawl)
+        await context.read(
+            (store, crawl, query),
+            f"The store {store}",
+            lambda: crawls.read_lanes(crawl, url, query, ignore, context.folder),
+            limit=SEARCH_SECONDS,
+        )
+
+
 async def read_dead_letters(context: Context, store: str, crawl: str, query: DeadQuery) -> DeadLetters:
     """A page of dead letters, the latest first, and the groups of all of them."""
     return await _read(
@@ -294,14 +312,22 @@ async def read_dead_letters(context: Context, store: str, crawl: str, query: Dea
 
 
 async def explain(context: Context, store: str, crawl: str, url: Url) -> CrawlExplanation:
-    """What became of a URL in a crawl, and of each URL that it redirected to."""
+    """What became of a URL in a crawl, and of each URL that it redirected to. 503 while it is searched: ask again."""
+    return await search_url(context, store, crawl, url, CALL_SECONDS)
+
+
+async def search_url(context: Context, store: str, crawl: str, url: str, patience: float) -> CrawlExplanation:
+    """As :func:`explain`. The search goes on if it takes longer than ``patience``, and the next call has its result.
+
+    :raises StillSearching: it takes longer.
+    """
     canonical = _parse(fetch.parse_web_url, url)
-    return await _read(
-        context,
-        store,
-        crawl,
-        ("why", canonical),
-        lambda frontier: explanation.explain(crawl, frontier, canonical, ignore, confined=True, folder=context.folder),
+    frontier = await context.check_crawl(store, crawl)
+    return await context.search(
+        (store, crawl, "why", canonical),
+        f"The store {store}",
+        lambda: explanation.explain(crawl, frontier, canonical, ignore, confined=True, folder=context.folder),
+        patience,
     )
 
 

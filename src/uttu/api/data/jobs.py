@@ -7,12 +7,13 @@ fail until ``uttu up`` or another command runs it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final
 
 import msgspec
 
 from uttu.api.context import Context
-from uttu.api.problems import Unavailable
+from uttu.api.problems import StillSearching, Unavailable
 from uttu.clients.addresses import mask_password
 from uttu.operations import jobs as operations
 from uttu.operations.jobs import JobQueue, JobWorker, TaskState
@@ -22,6 +23,8 @@ _WHAT: Final = "The broker of jobs"
 _REVOKE_SECONDS: Final = 2.0
 # Workers are asked with a timeout of one second; see read_job_workers.
 _ASK_SECONDS: Final = 4.0
+_WORKERS_KEY: Final = "job workers"
+_PATIENCE_SECONDS: Final = 0.1
 TaskId = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
@@ -39,6 +42,8 @@ class JobsView(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[JobQueue]
     tasks: list[str]
     flower: str = ""
+    asking: bool = False
+    """Whether the first answers of workers are still awaited."""
 
 
 class FoundTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,9 +72,32 @@ def require_broker(context: Context) -> Any:
 
 async def read_jobs(context: Context) -> JobsView:
     """The workers and queues of jobs."""
+    return await _read_jobs(context, lambda app: read_job_workers(context))
+
+
+async def read_jobs_soon(context: Context) -> tuple[JobsView, bool]:
+    """As :func:`read_jobs`, with the workers that answered last, and whether any have been waited for yet.
+
+    Workers have a second to answer. A page does not wait for that, but each look at it asks them again.
+    """
+
+    async def read(app: Any) -> list[JobWorker]:
+        async def ask() -> list[JobWorker]:
+            context.job_workers = await asyncio.to_thread(operations.read_job_workers, app)
+            return context.job_workers
+
+        try:
+            return await context.search(_WORKERS_KEY, _WHAT, ask, _PATIENCE_SECONDS, _ASK_SECONDS, rest=1.0)
+        except StillSearching:
+            return context.job_workers or []
+
+    return await _read_jobs(context, read), context.job_workers is not None
+
+
+async def _read_jobs(context: Context, read_workers: Callable[[Any], Awaitable[list[JobWorker]]]) -> JobsView:
     app = require_broker(context)
     workers, queues, tasks = await asyncio.gather(
-        read_job_workers(context), read_queues(context), asyncio.to_thread(_list_tasks, app)
+        read_workers(app), read_queues(context), asyncio.to_thread(_list_tasks, app)
     )
     return JobsView(
         broker=mask_password(str(app.conf.broker_url)), workers=workers, queues=queues, tasks=tasks, flower=_flower(app)
@@ -90,7 +118,7 @@ async def read_job_workers(context: Context) -> list[JobWorker]:
     """The workers that answer within a second."""
     app = require_broker(context)
     return await context.read_in_thread(
-        "job workers", _WHAT, lambda: operations.read_job_workers(app), limit=_ASK_SECONDS
+        _WORKERS_KEY, _WHAT, lambda: operations.read_job_workers(app), limit=_ASK_SECONDS
     )
 
 

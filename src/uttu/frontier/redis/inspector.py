@@ -1,12 +1,12 @@
 """The Inspector on Redis: inspection and manual changes of a crawl.
 
-A request is found by reading keys in chunks: no index is kept for this. Pages of lanes are in ``lanes``, dead letters
-in ``dead_letters``.
+A request is found by reading keys in chunks: no index is kept for this. If its lane is known, the server searches the
+dead letters, in steps of ``_LETTERS_AT_ONCE``. Pages of lanes are in ``lanes``, dead letters in ``dead_letters``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
@@ -15,6 +15,7 @@ from uttu.frontier.redis.crawl import RedisCrawl, decode_entry
 from uttu.frontier.redis.dead_letters import RedisDeadLetters
 from uttu.frontier.redis.lanes import read_lane_page
 from uttu.frontier.redis.records import (
+    DeadRecord,
     LaneRecord,
     LeaseRecord,
     QueuedRecord,
@@ -31,6 +32,7 @@ from uttu.model.inspection import DeadGroup, DeadPage, DeadQuery, LanePage, Lane
 from uttu.model.lease import RequestState, Trace, decode_note
 
 _AT_ONCE = 500
+_LETTERS_AT_ONCE = 1000
 
 
 class RedisInspector:
@@ -91,8 +93,22 @@ class _Search:
         self._lane = lane
         self._direction = direction
 
+    async def _letters(self) -> AsyncIterator[DeadRecord]:
+        if not self._lane:
+            async for _, each in walk_dead(self._crawl):
+                yield each
+            return
+        cursor = "0"
+        while True:
+            asked = [cursor, _LETTERS_AT_ONCE, self._lane]
+            cursor, found = await self._crawl.operate("find_letters", asked, tuple[str, list[DeadRecord]])
+            for each in found:
+                yield each
+            if cursor == "0":
+                return
+
     async def dead(self) -> Trace | None:
-        async for _, each in walk_dead(self._crawl):
+        async for each in self._letters():
             if request := self._match(each.entry, each.lane):
                 return Trace(
                     state=RequestState.DEAD,

@@ -1,9 +1,9 @@
 """Pages of lanes on Redis, ordered by an index that is kept in this process for some seconds.
 
 The lanes are a hash, which has no order. So all of them are read in chunks, and sorted. In a crawl with up to
-``_FEW_LANES`` this is done for each page. In a larger one the index is used again: after ``_FRESH_SECONDS`` the next
-page starts a new scan, but doesn't wait for it unless the index is older than ``_STALE_SECONDS``. The lanes of a page
-are read again in any case, so their numbers are those of now.
+``_FEW_LANES`` this is done for each page. In a larger one the index is used again: after ``_FRESH_SECONDS``, or
+``_REST`` times as long as the last scan took, the next page starts a new scan, but doesn't wait for it unless the index
+is older than ``_STALE_SECONDS``. The lanes of a page are read again in any case, so their numbers are those of now.
 
 Long loops give way to other tasks after ``_STEP`` lanes.
 """
@@ -27,7 +27,8 @@ from uttu.model.lease import LaneState
 
 _FEW_LANES: Final = 1000
 _FRESH_SECONDS: Final = 10.0
-_STALE_SECONDS: Final = 60.0
+_REST: Final = 30.0
+_STALE_SECONDS: Final = 600.0
 _STEP: Final = 2000
 _AT_ONCE: Final = 500
 # Lanes that have changed meanwhile leave gaps in a page, which are filled with this many further reads at most.
@@ -56,6 +57,7 @@ class LaneIndex:
         self._rows: list[_Row] = []
         self._selections: dict[tuple[LaneFilter, str], list[_Row]] = {}
         self._read_at: float | None = None
+        self._took = 0.0
         self._scan: asyncio.Task[None] | None = None
 
     async def select(self, crawl: RedisCrawl, only: LaneFilter, match: str, now: float) -> list[_Row]:
@@ -75,7 +77,8 @@ class LaneIndex:
     async def _refresh(self, crawl: RedisCrawl) -> None:
         now = time.monotonic()
         age = now - self._read_at if self._read_at is not None else _STALE_SECONDS
-        if age >= _FRESH_SECONDS and self._scan is None:
+        fresh = min(max(_FRESH_SECONDS, _REST * self._took), _STALE_SECONDS)
+        if age >= fresh and self._scan is None:
             self._scan = asyncio.create_task(self._read(crawl))
             self._scan.add_done_callback(self._end_scan)
         if age >= _STALE_SECONDS and (running := self._scan) is not None:
@@ -87,8 +90,10 @@ class LaneIndex:
                 raise
 
     async def _read(self, crawl: RedisCrawl) -> None:
+        began = time.monotonic()
         rows = await _read_rows(crawl)
         self._rows, self._selections, self._read_at = rows, {}, time.monotonic()
+        self._took = self._read_at - began
 
     def _end_scan(self, ended: asyncio.Task[None]) -> None:
         if not ended.cancelled():

@@ -59,6 +59,17 @@ class SqliteCatalog:
     async def open(self, crawl: str, rules: Rules) -> CrawlStore:
         return self._store(crawl, rules, create=False)
 
+    async def identify(self, crawl: str) -> tuple[Path, int, int]:
+        """See :class:`uttu.frontier.catalog.Identified`. The inode of a file that is open is not used again."""
+        path = self.path(crawl)
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            raise StoreError(f"There is no crawl at {path}") from None
+        except OSError as error:
+            raise StoreError(f"{path}: {error.strerror or error}") from error
+        return path.absolute(), found.st_dev, found.st_ino
+
     async def create(self, crawl: str, rules: Rules) -> CrawlStore:
         path = self.path(crawl)
         with _map_errors(path):

@@ -84,7 +84,8 @@ class SqliteFrontier:
         return await self.database.read(read_counts)
 
     async def close(self) -> None:
-        if not self.database.closed:
+        # A process that only looks has no workers here, and must not make the crawl wait for a transaction.
+        if self._liveness.own and not self.database.closed:
             with contextlib.suppress(StoreError):
                 await self.database.write(self._leave)
         self.database.close()

@@ -15,6 +15,7 @@ from uttu.api.pages.shapes import EventQuery, HistoryPoint, ItemPage, PageData, 
 from uttu.api.pages.translation import Translator, mark
 from uttu.api.pages.views import Context, Visit, attempt
 from uttu.api.pages.words import make_alert
+from uttu.api.problems import StillSearching
 from uttu.errors import UttuError
 from uttu.model.history import EventKind
 from uttu.model.inspection import DeadQuery, LaneFilter, LaneQuery
@@ -224,14 +225,17 @@ async def show_requests(visit: Visit) -> Context:
     """The whole story of one URL."""
     context = await _header(visit, "requests")
     asked = visit.text("url")
-    url, explanation, error = "", None, ""
+    url, explanation, error, searching = "", None, "", False
     if asked:
         try:
             url = parse_web_url(asked)
             explanation = await visit.data.explain(visit.params["store"], visit.params["crawl"], url)
+        except StillSearching:
+            searching = True
         except (ValueError, UttuError) as reason:
             error = str(reason)
-    return context | {"asked": asked, "url": url, "explanation": explanation, "error": error}
+    found = {"asked": asked, "url": url, "explanation": explanation, "error": error, "searching": searching}
+    return context | found
 
 
 async def show_items(visit: Visit) -> Context:

@@ -4,6 +4,7 @@ local OPERATIONS = {
   put = put, lease = lease, extend = extend, settle = settle, hold = hold, pin = pin, repace = repace,
   revive = revive, claim = claim, release = give_up_claim, advance = advance, trim = trim, report = report, note = note,
   remember = remember_fact, feed = feed, fill = fill, list_members = list_members, read_letters = read_letters,
+  find_letters = find_letters,
   describe_groups = describe_groups, count_ungrouped = count_ungrouped, group_dead = group_dead, record = record,
   add_events = add_events, now = function() end,
 }
@@ -17,7 +18,7 @@ local function operate(arguments)
     return redis.error_reply('UTTUGONE')
   end
   local result = OPERATIONS[arguments[2]](crawl, unpacked(arguments[5]), arguments)
-  if arguments[2] ~= 'now' then
+  if arguments[2] ~= 'now' and arguments[2] ~= 'find_letters' then
     save(crawl)
   end
   if result == nil then

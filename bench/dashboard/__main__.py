@@ -1,0 +1,149 @@
+"""The dashboard over a large crawl that runs: how long pages take, and what the crawl loses.
+
+    python -m bench.dashboard [--stores sqlite redis] [--urls 3000000] [--keep FOLDER]
+
+Builds a crawl of ``--urls`` URLs over 100,000 hosts, a third of them dead letters, and 49 small ones beside it. One
+process leases and settles pages of it as fast as it can, and ``uttu dashboard`` shows it. ``visits``: milliseconds of
+every page and tab. ``stories``: until the page of a URL answers, and until it has the story. ``loss``: pages a second
+of the crawl without a dashboard, with one that nobody looks at, and with an open page, in turns. Prints tables and
+writes ``bench/results/dashboard.json``. Building takes minutes; with ``--keep`` the next run copies what was built.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import uvloop
+from bench.common import compile_uttu, save, table
+from bench.dashboard.crawl import Running, run_crawl
+from bench.dashboard.stores import CRAWL, Project, open_project
+from bench.dashboard.visits import list_addresses, run_dashboard, time_stories, time_visits
+from bench.frontier.inspect import LANES, RULES
+from bench.frontier.urls import url_of
+
+from uttu.model.inspection import DeadQuery
+
+PARTS: Final = ("visits", "stories", "loss")
+_SETTLE_SECONDS: Final = 2.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="part", help="visits, stories, loss; all without any")
+    parser.add_argument("--stores", nargs="+", choices=["sqlite", "redis"], default=["sqlite", "redis"])
+    parser.add_argument("--kind", default="redis", choices=["redis", "valkey"])
+    parser.add_argument("--urls", type=int, default=3_000_000)
+    parser.add_argument("--crawls", type=int, default=50, help="all crawls of the store")
+    parser.add_argument("--requests", type=int, default=20, help="of each page")
+    parser.add_argument("--gap", type=float, default=0.6, help="seconds between two requests")
+    parser.add_argument("--rounds", type=int, default=10, help="of the loss")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each state in a round of the loss")
+    parser.add_argument("--keep", type=Path, help="a folder for the crawls that are built")
+    options = parser.parse_args()
+    parts = options.parts or PARTS
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"unknown part: {', '.join(sorted(unknown))}; known are {', '.join(PARTS)}")
+    compile_uttu()
+    found: dict[str, Any] = {"urls": options.urls, "hosts": LANES, "crawls": options.crawls}
+    for name in options.stores:
+        with open_project(name, options.kind, options.urls, options.crawls, options.keep) as project:
+            found[name] = _measure(name, project, parts, options)
+        save("dashboard", found)
+
+
+def _measure(name: str, project: Project, parts: Any, options: argparse.Namespace) -> dict[str, Any]:
+    found: dict[str, Any] = {"load_before": round(os.getloadavg()[0], 2)}
+    with run_crawl(project) as crawl:
+        if "visits" in parts or "stories" in parts:
+            with run_dashboard(project) as dashboard:
+                found["memory_mb_at_start"] = dashboard.read_memory_mb()["now"]
+                if "stories" in parts:
+                    urls = _choose_urls(project, options)
+                    stories = time_stories(dashboard, project, urls, options.gap)
+                    found["stories_ms"] = stories
+                    rows = [[kind, *each["page"].values(), *each["story"].values()] for kind, each in stories.items()]
+                    heads = ["the URL is", *(f"{what} {key}" for what in ("page", "story") for key in _KEYS)]
+                    table(f"Milliseconds until a URL is explained, {name}", heads, rows)
+                if "visits" in parts:
+                    addresses = list_addresses(project, dashboard)
+                    visits = time_visits(dashboard, addresses, options.requests, options.gap)
+                    found["visits_ms"] = visits
+                    rows = [[page, *visits[page].values()] for page in addresses]
+                    table(f"Milliseconds of a page, {name}", ["page", *_KEYS], rows)
+                    print(json.dumps(visits.get("failed", {}), indent=1))
+                found["memory_mb"] = dashboard.read_memory_mb()
+        if "loss" in parts:
+            found["loss"] = _measure_loss(name, project, crawl, options)
+    found["load_after"] = round(os.getloadavg()[0], 2)
+    return found
+
+
+_KEYS: Final = ("p50", "p95", "max")
+
+
+def _choose_urls(project: Project, options: argparse.Namespace) -> dict[str, list[str]]:
+    """URLs by their state. Pages that were found last are fetched last."""
+    count = options.requests
+    numbers = range(options.urls - 1, options.urls - 1 - count, -1)
+
+    async def list_dead() -> list[str]:
+        async with project.connect() as catalog:
+            store = await catalog.open(CRAWL, RULES)
+            page = await store.inspector.dead(DeadQuery(limit=20_000))
+            await store.frontier.close()
+        return [letter.request.url for letter in page.letters][:: max(1, 20_000 // count)][:count]
+
+    return {
+        "pending": [url_of(n, LANES if n % 3 else LANES // 2) for n in numbers],
+        "dead": uvloop.run(list_dead()),
+        "unknown": [f"https://host{n}.example/never/seen" for n in range(count)],
+    }
+
+
+def _measure_loss(name: str, project: Project, crawl: Running, options: argparse.Namespace) -> dict[str, Any]:
+    """Pages a second in each state; the order turns round with each round."""
+    states = {"no dashboard": None, "nobody looks": "", "overview": "/", "crawl": f"/crawls/{project.store}/{CRAWL}"}
+    rates: dict[str, list[float]] = {state: [] for state in states}
+    shares: dict[str, list[float]] = {state: [] for state in states if state != "no dashboard"}
+    for number in range(options.rounds):
+        order = list(states) if number % 2 == 0 else list(states)[::-1]
+        with contextlib.ExitStack() as stack:
+            dashboard = None
+            for state in order:
+                path = states[state]
+                if path is None:
+                    stack.close()
+                    time.sleep(_SETTLE_SECONDS)
+                    rates[state].append(crawl.measure(options.seconds))
+                    continue
+                if dashboard is None:
+                    dashboard = stack.enter_context(run_dashboard(project))
+                with dashboard.watch(path) if path else contextlib.nullcontext():
+                    time.sleep(_SETTLE_SECONDS)
+                    before = dashboard.read_cpu_seconds()
+                    rates[state].append(crawl.measure(options.seconds))
+                    shares[state].append((dashboard.read_cpu_seconds() - before) / options.seconds)
+    rows: list[list[Any]] = []
+    found: dict[str, Any] = {}
+    for state, own in rates.items():
+        losses = [100 * (1 - rate / alone) for rate, alone in zip(own, rates["no dashboard"], strict=True)]
+        found[state] = {
+            "pages_per_second": round(statistics.median(own)),
+            "loss_percent": round(statistics.median(losses), 1),
+            "loss_percent_range": [round(min(losses), 1), round(max(losses), 1)],
+            "dashboard_cpu_percent": round(100 * statistics.median(shares[state]), 1) if state in shares else 0.0,
+        }
+        rows.append([state, *found[state].values()])
+    table(f"The crawl's rate, {name}", ["dashboard", "pages/s", "loss %", "range", "its CPU %"], rows)
+    return found
+
+
+if __name__ == "__main__":
+    main()
