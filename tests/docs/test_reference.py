@@ -41,14 +41,6 @@ def _list_commands(name: str, command: Any) -> dict[str, Any]:
 GROUP: Any = typer.main.get_command(app_for())
 
 
-def _list_commands(name: str, command: Any) -> dict[str, Any]:
-    """A command and all commands of its groups."""
-    found = {name: command}
-    for inner, each in getattr(command, "commands", {}).items():
-        found |= _list_commands(f"{name} {inner}", each)
-    return found
-
-
 COMMANDS: dict[str, Any] = {
     full: each for name in GROUP.commands for full, each in _list_commands(name, _command(name)).items()
 }
