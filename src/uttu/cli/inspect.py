@@ -219,7 +219,7 @@ def status(
         views.show_all(*asyncio.run(_diagnose_all(frontier)), as_json)
 
 
-# What is wrong is judged by the samples of these seconds, for at most so many crawls.
+# Problems are found in the samples of these seconds, and for this number of crawls at most.
 _JUDGED_SECONDS = 600.0
 _MOST_JUDGED = 50
 

@@ -58,8 +58,6 @@ class EventKind(StrEnum):
     """A lane is held. Fields: lane, seconds, reason."""
     OPERATOR = "operator"
     """An operator did something. Fields: by, action, and what it was done to."""
-    OUTPUT = "output"
-    """An output failed, or works again. Fields: output, what, reason."""
 
 
 class CrawlEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -294,7 +294,7 @@ def render_login(request: Request, *, failed: str = "", next: str = "/", status:
 
 
 def render_account(request: Request, *, failed: str, status: int) -> Response:
-    """The page of one's own account, with the reason why the password was not changed."""
+    """The account page of a user, with the reason why the password was not changed."""
     user = read_user(request)
     assert user is not None
     frame = read_frame(request, user)

@@ -199,14 +199,14 @@ end
 -- Looks at some letters. asked: the cursor, '0' to begin; how many; text that a letter has as it is stored, such as its
 -- lane. Returns the next cursor, and the letters with the text.
 local function find_letters(crawl, asked)
-  local answer, told = call('HSCAN', crawl.prefix .. 'dead', asked[1], 'COUNT', asked[2]), {}
+  local answer, reply = call('HSCAN', crawl.prefix .. 'dead', asked[1], 'COUNT', asked[2]), {}
   local found = answer[2]
   for index = 2, #found, 2 do
     if string.find(found[index], asked[3], 1, true) then
-      told[#told + 1] = unpacked(found[index])
+      reply[#reply + 1] = unpacked(found[index])
     end
   end
-  return { answer[1], told }
+  return { answer[1], reply }
 end
 
 -- The number of letters without a group: they are from a version that had no groups.
