@@ -127,9 +127,6 @@ def describe_event(event: CrawlEvent) -> str:
             many = f" and {int(fields['lanes']) - 1:,} more are" if int(fields.get("lanes", 1)) > 1 else " is"
             seconds = format_duration(float(fields.get("seconds", 0)))
             return f"{fields.get('lane')}{many} held for {seconds}: {fields.get('reason')}"
-        case EventKind.OUTPUT:
-            reason = fields.get("reason")
-            return f"{fields.get('output')} {fields.get('what')}" + (f": {reason}" if reason else "")
         case EventKind.OPERATOR:
             by = fields.pop("by", "") or "an operator"
             action = fields.pop("action", "")
