@@ -59,7 +59,7 @@ class Story(msgspec.Struct, kw_only=True):
         return self.page.locator("#live-numbers .stat").filter(has=named).locator("dd")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def redis() -> Iterator[RedisServer]:
     with RedisServer("any") as server:
         yield server
@@ -294,10 +294,10 @@ def add_schedule(story: Story) -> None:
     if not details.evaluate("element => element.open"):
         details.locator("summary").click()
     name = f"nightly-{story.language}"
-    page.fill("input[name=name]", name)
-    page.fill("input[name=when]", "0 6 * * *")
-    page.fill("input[name=args]", '["shop.py"]')
-    story.press("Add")
+    details.locator("input[name=name]").fill(name)
+    details.locator("input[name=when]").fill("0 6 * * *")
+    details.locator("input[name=args]").fill('["shop.py"]')
+    story.press("Add", details)
     story.expect_done("Schedule {what} is added.", what=name)
     row = page.locator(f"#schedule-{name}")
     expect(row).to_contain_text("0 6 * * *")
