@@ -59,6 +59,9 @@ class DashboardData:
         self._prepared: dict[tuple[str, str], float] = {}
         """When the hosts of a crawl were last read behind a page."""
 
+    def list_stores(self) -> list[shapes.StoreHealth]:
+        return [_as(shapes.StoreHealth, each) for each in crawls.list_stores(self._context)]
+
     async def read_overview(self) -> shapes.Overview:
         found = await crawls.read_overview(self._context)
         problems = [

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from uttu.api.context import CALL_SECONDS, LONG_SECONDS, SEARCH_SECONDS, Context
+from uttu.api.context import CALL_SECONDS, FRESH_SECONDS, LONG_SECONDS, SEARCH_SECONDS, Context
 from uttu.api.data.buses import BusHealth, read_buses
 from uttu.api.problems import BadParameters
 from uttu.clients.addresses import mask_password
 from uttu.errors import UttuError
 from uttu.fetch.resolver import look_up_addresses
 from uttu.model import Request
-from uttu.model.crawl import SettingValue
+from uttu.model.crawl import CrawlState, SettingValue
 from uttu.model.history import CrawlEvent, Sample
 from uttu.model.inspection import DeadQuery, LanePage, LaneQuery
 from uttu.model.url import hostname_of
@@ -40,6 +41,9 @@ _RECENT_POINTS: Final = 30
 # Samples change every 10 seconds; a longer list of crawls has no sparklines from here on.
 _SAMPLES_FRESH_SECONDS: Final = 5.0
 _MOST_SAMPLED: Final = 50
+# A crawl that has ended may be started again by a command.
+_ENDED_FRESH_SECONDS: Final = 6.0
+_ENDED: Final = (CrawlState.FINISHED, CrawlState.LIMITED, CrawlState.STOPPED)
 _LOOKUP_SECONDS: Final = 5.0
 T = TypeVar("T")
 
@@ -136,11 +140,28 @@ async def read_crawls(context: Context) -> Listed:
     return Listed(crawls=rows, stores=stores)
 
 
+def list_stores(context: Context) -> list[StoreHealth]:
+    """The names and addresses of all stores. None of them is asked."""
+    own = load_frontier(folder=context.folder)
+    return [StoreHealth(name=name, address=mask_password(url or own)) for name, url in context.stores.items()]
+
+
 async def read_statuses(context: Context, store: str) -> list[CrawlStatus]:
     """The status of all crawls of a store."""
     url = context.store_url(store)
-    found = await context.read(("crawls", store), f"The store {store}", lambda: crawls.read_all(url, context.folder))
-    return found.crawls
+
+    async def read() -> list[CrawlStatus]:
+        now, ended = time.monotonic(), context.ended.get(store, {})
+        known = {name: status for name, (at, status) in ended.items() if now - at < _ENDED_FRESH_SECONDS}
+        found = (await crawls.read_all(url, context.folder, known)).crawls
+        context.ended[store] = {
+            each.name: ended[each.name] if each.name in known else (now, each)
+            for each in found
+            if each.state in _ENDED and not each.alive
+        }
+        return found
+
+    return await context.read(("crawls", store), f"The store {store}", read)
 
 
 async def _read_stores(
@@ -149,9 +170,8 @@ async def _read_stores(
     rows: list[CrawlRow] = []
     samples: dict[tuple[str, str], Sequence[Sample]] = {}
 
-    async def look(store: str) -> StoreHealth:
-        url = context.store_url(store)
-        health = StoreHealth(name=store, address=mask_password(url or load_frontier(folder=context.folder)))
+    async def look(health: StoreHealth) -> StoreHealth:
+        store = health.name
         try:
             statuses = await read_statuses(context, store)
         except (UttuError, OSError) as error:
@@ -163,7 +183,7 @@ async def _read_stores(
         rows.extend(_make_row(store, status, recent.get(status.name, [])) for status in statuses)
         return msgspec.structs.replace(health, crawls=len(statuses))
 
-    stores = list(await asyncio.gather(*map(look, context.stores)))
+    stores = list(await asyncio.gather(*map(look, list_stores(context))))
     return sorted(rows, key=lambda row: -row.status.active), stores, samples
 
 
@@ -215,6 +235,7 @@ async def read_history(
         crawl,
         ("history", seconds, points),
         lambda url: history.read_history(crawl, url, seconds, points, ignore, context.folder),
+        _SAMPLES_FRESH_SECONDS,
     )
 
 
@@ -442,11 +463,18 @@ async def _check_public(url: str) -> None:
         raise BadParameters(f"{host!r:.200} is in a private network; fetch it with: uttu fetch URL")
 
 
-async def _read(context: Context, store: str, crawl: str, key: Any, call: Callable[[str], Coroutine[Any, Any, T]]) -> T:
+async def _read(
+    context: Context,
+    store: str,
+    crawl: str,
+    key: Any,
+    call: Callable[[str], Coroutine[Any, Any, T]],
+    seconds: float = FRESH_SECONDS,
+) -> T:
     """Read something of a crawl. ``call`` gets the URL of the store; ``key`` tells it from other calls."""
     url = await context.check_crawl(store, crawl)
     try:
-        return await context.read((store, crawl, key), f"The store {store}", lambda: call(url))
+        return await context.read((store, crawl, key), f"The store {store}", lambda: call(url), seconds)
     except ValueError as error:
         # A cursor that is not the "next" of a page.
         raise BadParameters(str(error)) from error
