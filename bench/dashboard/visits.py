@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import math
 import os
 import random
 import socket
@@ -184,5 +185,5 @@ def time_stories(dashboard: Dashboard, project: Project, urls: Mapping[str, list
 def summarize(times: list[float]) -> dict[str, float]:
     """The median, the 95th percentile and the maximum."""
     ordered = sorted(times)
-    values = (statistics.median(ordered), ordered[min(int(len(ordered) * 0.95), len(ordered) - 1)], ordered[-1])
+    values = (statistics.median(ordered), ordered[math.ceil(0.95 * len(ordered)) - 1], ordered[-1])
     return {name: round(value, 1) for name, value in zip(("p50", "p95", "max"), values, strict=True)}

@@ -132,6 +132,9 @@ class SampleData:
             make_status("weather", CrawlState.FINISHED, 2_310, 0),
         ]
 
+    def list_stores(self) -> list[StoreHealth]:
+        return [StoreHealth(name="local", address="."), StoreHealth(name="other", address="redis://10.0.0.5/0")]
+
     async def read_overview(self) -> OverviewContent:
         random.seed(7)
         rates = {"shop-prices": 182.4, "news-archive": 24.0}

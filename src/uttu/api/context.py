@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from celery import Celery
 
     from uttu.jobs.confinement import Confinement
+    from uttu.operations.crawls import CrawlStatus
     from uttu.operations.jobs import JobWorker
     from uttu.operations.task_monitor import TaskMonitor
 
@@ -132,6 +133,8 @@ class Context:
         """One export at a time: file locks belong to the whole process, so two exports would not exclude each other."""
         self.kept: KeptConnections | None = None
         """The open connections to stores, while the server runs."""
+        self.ended: dict[str, dict[str, tuple[float, CrawlStatus]]] = {}
+        """Crawls that have ended, by store and name, and when each was read."""
         self.task_monitor: TaskMonitor | None = None
         self.job_workers: list[JobWorker] | None = None
         """The workers of jobs that answered last; None before the first answer."""
@@ -237,14 +240,19 @@ class Context:
         try:
             return await self._call(lambda: call, what, limit)
         finally:
-            self.cache.clear()
+            self.forget()
 
     async def change_in_thread(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """As :meth:`change`, for a call that takes long and may block: it runs in a separate event loop."""
         try:
             return await asyncio.to_thread(lambda: asyncio.run(call()))
         finally:
-            self.cache.clear()
+            self.forget()
+
+    def forget(self) -> None:
+        """Forget all results, after a change."""
+        self.cache.clear()
+        self.ended.clear()
 
     async def import_celery(self) -> None:
         """Import Celery in a thread: that takes a second, in which the first page that needs it would answer nobody."""

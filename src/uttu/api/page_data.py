@@ -47,6 +47,9 @@ class DashboardData:
         self._prepared: dict[tuple[str, str], float] = {}
         """When the hosts of a crawl were last read behind a page."""
 
+    def list_stores(self) -> list[shapes.StoreHealth]:
+        return crawls.list_stores(self._context)
+
     async def read_overview(self) -> shapes.OverviewContent:
         found = await crawls.read_overview(self._context)
         problems = [

@@ -16,7 +16,7 @@ import os
 import shlex
 import socket
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -192,11 +192,18 @@ async def read_running_status(catalog: CrawlCatalog, name: str, file: str) -> Cr
     return standing
 
 
-async def list_crawls(catalog: CrawlCatalog, folder: Path = Path()) -> list[CrawlStatus]:
-    """All crawls, the most recently active first. One that can't be read has the state ``BrokenState.UNREADABLE``."""
+async def list_crawls(
+    catalog: CrawlCatalog, folder: Path = Path(), known: Mapping[str, CrawlStatus] = {}
+) -> list[CrawlStatus]:
+    """All crawls, the most recently active first. One that can't be read has the state ``BrokenState.UNREADABLE``.
+
+    :param known: The status of crawls that need not be read again, by name.
+    """
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def read(name: str) -> CrawlStatus:
+        if name in known:
+            return known[name]
         try:
             async with turns, open_store(catalog, name) as store:
                 return await read_status(catalog, name, store, folder)
@@ -304,13 +311,14 @@ class CrawlList(msgspec.Struct, frozen=True):
     crawls: list[CrawlStatus]
 
 
-async def read_all(frontier: str, folder: Path = Path()) -> CrawlList:
+async def read_all(frontier: str, folder: Path = Path(), known: Mapping[str, CrawlStatus] = {}) -> CrawlList:
     """The status of all crawls of a frontier, the most recently active first.
 
+    :param known: The status of crawls that need not be read again, by name.
     :raises StoreError: the store can't be reached.
     """
     async with connect_configured_frontier(frontier, folder) as catalog:
-        return CrawlList(catalog.address, await list_crawls(catalog, folder))
+        return CrawlList(catalog.address, await list_crawls(catalog, folder, known))
 
 
 class CrawlDetails(msgspec.Struct, frozen=True):

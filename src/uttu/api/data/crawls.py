@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any, Final, TypeVar
 
@@ -15,7 +16,7 @@ from uttu.api.problems import BadParameters
 from uttu.clients.addresses import mask_password
 from uttu.errors import UttuError
 from uttu.model import Request
-from uttu.model.crawl import SettingValue
+from uttu.model.crawl import CrawlState, SettingValue
 from uttu.model.history import CrawlEvent, CrawlSample
 from uttu.model.inspection import DeadQuery, LanePage, LaneQuery
 from uttu.model.lease import LaneState
@@ -42,6 +43,9 @@ _MOST_SAMPLED: Final = 50
 # The sizes of keys are estimated, and cost the server some hundred commands.
 _KEYS_FRESH_SECONDS: Final = 30.0
 _FETCH_SECONDS: Final = 60.0
+# A crawl that has ended may be started again by a command.
+_ENDED_FRESH_SECONDS: Final = 6.0
+_ENDED: Final = (CrawlState.FINISHED, CrawlState.LIMITED, CrawlState.STOPPED)
 T = TypeVar("T")
 
 
@@ -124,11 +128,28 @@ async def read_crawls(context: Context) -> Listed:
     return Listed(crawls=rows, stores=stores)
 
 
+def list_stores(context: Context) -> list[StoreHealth]:
+    """The names and addresses of all stores. None of them is asked."""
+    own = load_frontier(folder=context.folder)
+    return [StoreHealth(name=name, address=mask_password(url or own)) for name, url in context.stores.items()]
+
+
 async def read_statuses(context: Context, store: str) -> list[CrawlStatus]:
     """The status of all crawls of a store."""
     url = context.store_url(store)
-    found = await context.read(("crawls", store), f"The store {store}", lambda: crawls.read_all(url, context.folder))
-    return found.crawls
+
+    async def read() -> list[CrawlStatus]:
+        now, ended = time.monotonic(), context.ended.get(store, {})
+        known = {name: status for name, (at, status) in ended.items() if now - at < _ENDED_FRESH_SECONDS}
+        found = (await crawls.read_all(url, context.folder, known)).crawls
+        context.ended[store] = {
+            each.name: ended[each.name] if each.name in known else (now, each)
+            for each in found
+            if each.state in _ENDED and not each.alive
+        }
+        return found
+
+    return await context.read(("crawls", store), f"The store {store}", read)
 
 
 async def _read_stores(
@@ -137,9 +158,8 @@ async def _read_stores(
     rows: list[CrawlRow] = []
     samples: dict[tuple[str, str], Sequence[CrawlSample]] = {}
 
-    async def look(store: str) -> StoreHealth:
-        url = context.store_url(store)
-        health = StoreHealth(name=store, address=mask_password(url or load_frontier(folder=context.folder)))
+    async def look(health: StoreHealth) -> StoreHealth:
+        store = health.name
         try:
             statuses = await read_statuses(context, store)
         except (UttuError, OSError) as error:
@@ -151,7 +171,7 @@ async def _read_stores(
         rows.extend(_make_row(store, status, recent.get(status.name, [])) for status in statuses)
         return msgspec.structs.replace(health, crawls=len(statuses))
 
-    stores = list(await asyncio.gather(*map(look, context.stores)))
+    stores = list(await asyncio.gather(*map(look, list_stores(context))))
     return sorted(rows, key=lambda row: -row.status.active), stores, samples
 
 
@@ -203,6 +223,7 @@ async def read_history(
         crawl,
         ("history", seconds, points),
         lambda url: history.read_history(crawl, url, seconds, points, ignore, context.folder),
+        _SAMPLES_FRESH_SECONDS,
     )
 
 

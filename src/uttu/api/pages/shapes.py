@@ -226,6 +226,9 @@ class PageData(Protocol):
     All methods raise :class:`~uttu.errors.UttuError` if the store or broker is away, or has no such thing.
     """
 
+    def list_stores(self) -> list[StoreHealth]:
+        """The names and addresses of all stores; none of them is asked."""
+
     async def read_overview(self) -> OverviewContent: ...
     async def read_crawl(self, store: str, crawl: str) -> CrawlView: ...
     async def read_history(self, store: str, crawl: str, seconds: float, points: int) -> CrawlHistory: ...

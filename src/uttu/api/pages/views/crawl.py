@@ -84,19 +84,18 @@ async def show_charts(visit: Visit) -> Context:
     return context | {
         "charts": build_charts(points, start, end, visit.t),
         "history_error": error,
-        "others": await _other_stores(visit),
+        "others": _other_stores(visit),
         "range": chosen,
         "ranges": RANGES,
         "events": events.events if events else [],
     }
 
 
-async def _other_stores(visit: Visit) -> list[StoreHealth]:
+def _other_stores(visit: Visit) -> list[StoreHealth]:
     """Where an admin may move the crawl."""
     if not visit.user.role.allows(Role.ADMIN):
         return []
-    found, _ = await attempt(visit.data.read_overview())
-    return [each for each in found.stores if each.name != visit.params["store"]] if found else []
+    return [each for each in visit.data.list_stores() if each.name != visit.params["store"]]
 
 
 def build_charts(points: Sequence[HistoryPoint], start: float, end: float, t: Translator) -> list[TimeChart]:
