@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.api.running import find_free_port
 from tests.cli.conftest import Uttu
 from tests.cli.conftest import uttu as uttu
 from uttu.api.accounts import Accounts, Role, User
@@ -125,7 +126,8 @@ def test_a_port_that_is_taken(uttu: Uttu) -> None:
     assert "--port" in told.err
 
 
-def test_open_without_a_dashboard(uttu: Uttu) -> None:
+def test_open_without_a_dashboard(uttu: Uttu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UTTU_DASHBOARD_PORT", str(find_free_port()))
     told = uttu("open")
     assert told.code == 3
     assert "uttu dashboard" in told.err

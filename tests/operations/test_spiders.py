@@ -131,7 +131,7 @@ async def test_what_can_not_start(folder: Path) -> None:
     write(folder, "books.py", SPIDER.format(start="https://books.example/"))
     with pytest.raises(SpiderError):
         await start_crawl(StartRequest(file="nothing.py"), folder)
-    with pytest.raises(ConfigError, match="no setting 'dellay'"):
+    with pytest.raises(ConfigError, match="unknown setting 'dellay'"):
         await start_crawl(StartRequest(file="books.py", settings={"dellay": "1"}), folder)
     with pytest.raises(ConfigError, match="takes no argument color"):
         await start_crawl(StartRequest(file="books.py", arguments={"color": "red"}), folder)
