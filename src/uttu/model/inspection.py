@@ -36,12 +36,14 @@ class LaneQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Asks for a page of lanes: those with the most pending requests first, then by name.
 
     ``match`` is a part of the name; upper and lower case are alike. ``after`` is the ``next`` of the page before.
+    ``name`` asks for the lane of exactly this name, which a store finds without looking at others.
     """
 
     limit: int = 50
     after: str = ""
     match: str = ""
     only: LaneFilter = LaneFilter.ALL
+    name: str = ""
 
 
 class LanePage(msgspec.Struct, frozen=True):

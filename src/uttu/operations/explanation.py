@@ -26,9 +26,6 @@ from uttu.runtime import factory
 from uttu.settings import Settings, load_settings, restore_settings
 from uttu.spider.loader import load_spider
 
-# The page size of a search for one lane.
-_LANES = 200
-
 
 class UrlExplanation(msgspec.Struct, frozen=True, kw_only=True):
     """The explanation of one URL. ``guesses`` are possible reasons why it is unknown, the most certain first."""
@@ -94,14 +91,9 @@ async def explain_url(
 
 async def _find_lane(store: CrawlStore, name: str) -> LaneState | None:
     for only in (LaneFilter.ALL, LaneFilter.IDLE):
-        after = ""
-        while True:
-            page = await store.inspector.lanes(LaneQuery(limit=_LANES, after=after, match=name, only=only))
-            if lane := next((lane for lane in page.lanes if lane.name == name), None):
-                return lane
-            after = page.next
-            if not after:
-                break
+        page = await store.inspector.lanes(LaneQuery(limit=1, name=name, only=only))
+        if page.lanes:
+            return page.lanes[0]
     return None
 
 

@@ -110,9 +110,12 @@ async def read_lane_page(crawl: RedisCrawl, index: LaneIndex, query: LaneQuery) 
     """See :meth:`uttu.frontier.base.Inspector.lanes`."""
     after = _parse_cursor(query.after)
     now = await crawl.now()
+    if query.name:
+        found = await _read_lanes(crawl, [query.name], query.only, now) if query.match.lower() in query.name else []
+        return LanePage(found, total=len(found))
     rows = await index.select(crawl, query.only, query.match.lower(), now)
     position = bisect.bisect_right(rows, after, key=lambda row: row[:2]) if after else 0
-    found: list[LaneState] = []
+    found = []
     reads = 0
     while position < len(rows) and len(found) < query.limit and reads < max(_MOST_READS, query.limit / _AT_ONCE + 1):
         names = [row[1] for row in rows[position : position + min(query.limit - len(found), _AT_ONCE)]]

@@ -172,11 +172,13 @@ def _pending(db: sqlite3.Connection, fp: int, now: float, lane_name: str = "") -
 
 
 def _page_of_lanes(db: sqlite3.Connection, query: LaneQuery, now: float) -> LanePage:
-    """Read all lanes: an index on the number of pending requests would cost every lease and every page."""
+    """Read all lanes, unless one is named: an index on the number of pending requests would cost every lease."""
     chosen = _FILTERS[query.only]
     bindings: dict[str, Any] = {"now": now, "limit": query.limit + 1}
     if query.match:
         chosen, bindings["match"] = f"({chosen}) AND name LIKE :match ESCAPE '\\'", contains(query.match)
+    if query.name:
+        chosen, bindings["one"] = f"({chosen}) AND name = :one", query.name
     (total,) = db.execute(f"SELECT count(*) FROM lanes WHERE {chosen}", bindings).fetchone()
     if query.after:
         bindings["pending"], bindings["name"] = _parse_cursor(query.after)

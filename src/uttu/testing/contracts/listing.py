@@ -118,6 +118,14 @@ class LanePageContract:
         assert [lane.name for lane in second.lanes] == ["shop.example"]
         assert (second.next, {first.total, second.total} <= {3, None}) == ("", True)
 
+    async def test_one_lane_by_its_name(self, store: StoreUnderTest) -> None:
+        frontier, inspector = await store.frontier(EASY), await store.inspector()
+        await frontier.put([page(0, host) for host in ("shop.example", "a.shop.example")])
+        found = await inspector.lanes(LaneQuery(name="shop.example"))
+        assert ([lane.name for lane in found.lanes], found.next) == (["shop.example"], "")
+        assert not (await inspector.lanes(LaneQuery(name="shop.example", only=LaneFilter.IDLE))).lanes
+        assert not (await inspector.lanes(LaneQuery(name="hop.example"))).lanes
+
     async def test_a_cursor_of_nobody_is_refused(self, store: StoreUnderTest) -> None:
         inspector = await store.inspector()
         for after in ("nonsense", "1", "é"):
