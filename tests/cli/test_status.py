@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import HOST, TRACEBACK, Uttu, depot_here, make_crawl, supervised
-from uttu.cli.views import describe_problem
+from uttu.cli.history import describe_problem
 from uttu.frontier.base import Cursor, Rules
 from uttu.model import Done, Request
 from uttu.model.crawl import INTERRUPTED, CrawlState

@@ -13,7 +13,7 @@ import msgspec
 from uttu.api.accounts import AccountRow, Role
 from uttu.api.audit import AuditPage
 from uttu.api.context import Context
-from uttu.api.data import accounts, buses, crawls, jobs, schedules
+from uttu.api.data import accounts, buses, control, crawls, jobs, schedules
 from uttu.api.pages import shapes
 from uttu.api.pages.words import make_alert
 from uttu.api.problems import BadParameters
@@ -117,25 +117,25 @@ class DashboardData:
         return [shapes.SettingRow(each.name, _to_text(each.value), str(each.source)) for each in found]
 
     async def change_state(self, store: str, crawl: str, action: str, by: str) -> None:
-        await crawls.change_state(self._context, store, crawl, action, by)
+        await control.change_state(self._context, store, crawl, action, by)
 
     async def set_rate(self, store: str, crawl: str, host: str, delay: float | None, by: str) -> None:
-        await crawls.set_rate(self._context, store, crawl, host, delay, by)
+        await control.set_rate(self._context, store, crawl, host, delay, by)
 
     async def push_urls(self, store: str, crawl: str, urls: Sequence[str], by: str) -> int:
-        return (await crawls.push_urls(self._context, store, crawl, list(urls), by)).new
+        return (await control.push_urls(self._context, store, crawl, list(urls), by)).new
 
     async def retry_dead(self, store: str, crawl: str, kind: str, message: str, url: str, by: str) -> int:
-        return (await crawls.retry_dead(self._context, store, crawl, kind, message, url, by)).revived
+        return (await control.retry_dead(self._context, store, crawl, kind, message, url, by)).revived
 
     async def drain_worker(self, store: str, crawl: str, worker: str, by: str) -> None:
-        await crawls.drain_worker(self._context, store, crawl, worker, by)
+        await control.drain_worker(self._context, store, crawl, worker, by)
 
     async def export_items(self, store: str, crawl: str, target: str, by: str) -> int:
-        return sum((await crawls.export_items(self._context, store, crawl, target, by)).items.values())
+        return sum((await control.export_items(self._context, store, crawl, target, by)).items.values())
 
     async def move_crawl(self, store: str, crawl: str, target: str, by: str) -> None:
-        await crawls.move_crawl(self._context, store, crawl, target, by=by)
+        await control.move_crawl(self._context, store, crawl, target, by=by)
 
     async def read_buses(self) -> list[shapes.BusHealth]:
         return await buses.read_buses(self._context)
@@ -261,7 +261,7 @@ class DashboardData:
         return await schedules.preview_schedule(self._context, name, count, timezone)
 
     async def fetch_page(self, url: str) -> shapes.FetchedPage:
-        return await crawls.fetch_page(self._context, url)
+        return await control.fetch_page(self._context, url)
 
     async def find_spiders(self) -> list[shapes.SpiderFile]:
         return [

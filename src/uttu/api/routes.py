@@ -6,7 +6,7 @@ from typing import Final
 
 from uttu.api import sessions, streams
 from uttu.api.accounts import Role
-from uttu.api.data import accounts, buses, crawls, jobs, schedules
+from uttu.api.data import accounts, buses, control, crawls, jobs, schedules
 from uttu.api.endpoints import Endpoint, make_endpoint, make_raw_endpoint
 from uttu.api.metrics import Health, show_health, show_metrics
 
@@ -30,19 +30,19 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     make_endpoint("GET", f"{_CRAWL}/items", _V, crawls.read_items),
     make_endpoint("GET", f"{_CRAWL}/workers", _V, crawls.read_workers),
     make_endpoint("GET", f"{_CRAWL}/settings", _V, crawls.read_settings),
-    make_endpoint("POST", f"{_CRAWL}:pause", _O, crawls.change_state, "pause_crawl", "Pause a crawl.", action="pause"),
+    make_endpoint("POST", f"{_CRAWL}:pause", _O, control.change_state, "pause_crawl", "Pause a crawl.", action="pause"),
     make_endpoint(
-        "POST", f"{_CRAWL}:resume", _O, crawls.change_state, "resume_crawl", "Resume a paused crawl.", action="resume"
+        "POST", f"{_CRAWL}:resume", _O, control.change_state, "resume_crawl", "Resume a paused crawl.", action="resume"
     ),
-    make_endpoint("POST", f"{_CRAWL}:stop", _O, crawls.change_state, "stop_crawl", "Stop a crawl.", action="stop"),
-    make_endpoint("POST", f"{_CRAWL}:rate", _O, crawls.set_rate),
-    make_endpoint("POST", f"{_CRAWL}:push", _O, crawls.push_urls),
-    make_endpoint("POST", f"{_CRAWL}:retry", _O, crawls.retry_dead),
-    make_endpoint("POST", f"{_CRAWL}:drain", _O, crawls.drain_worker),
-    make_endpoint("POST", f"{_CRAWL}:export", _O, crawls.export_items),
-    make_endpoint("POST", f"{_CRAWL}:move", _A, crawls.move_crawl),
+    make_endpoint("POST", f"{_CRAWL}:stop", _O, control.change_state, "stop_crawl", "Stop a crawl.", action="stop"),
+    make_endpoint("POST", f"{_CRAWL}:rate", _O, control.set_rate),
+    make_endpoint("POST", f"{_CRAWL}:push", _O, control.push_urls),
+    make_endpoint("POST", f"{_CRAWL}:retry", _O, control.retry_dead),
+    make_endpoint("POST", f"{_CRAWL}:drain", _O, control.drain_worker),
+    make_endpoint("POST", f"{_CRAWL}:export", _O, control.export_items),
+    make_endpoint("POST", f"{_CRAWL}:move", _A, control.move_crawl),
     make_endpoint("GET", "/spiders", _O, schedules.find_spiders),
-    make_endpoint("POST", "/pages:fetch", _A, crawls.fetch_page),
+    make_endpoint("POST", "/pages:fetch", _A, control.fetch_page),
     # Brokers
     make_endpoint("GET", "/buses", _V, buses.read_buses),
     make_endpoint("GET", "/buses/{bus}", _V, buses.describe_bus),

@@ -1,4 +1,4 @@
-"""``uttu history`` and ``uttu events``: a crawl over time, and what happened in it."""
+"""``uttu history`` and ``uttu events``: a crawl over time, what happened in it, and in words what is wrong with it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from uttu.cli.options import AsJson, FrontierUrl, WhichCrawl
-from uttu.cli.output import Screen, format_duration, format_moment, format_size, print_json, say
+from uttu.cli.output import Screen, format_count, format_duration, format_moment, format_size, print_json, say
 from uttu.model.history import CrawlEvent, EventKind
+from uttu.operations.diagnosis import Problem, ProblemKind, ProgressEstimate
 from uttu.operations.history import HistoryPoint
 
 _FOLLOW_SECONDS = 1.0
@@ -132,3 +133,40 @@ def describe_event(event: CrawlEvent) -> str:
             action = fields.pop("action", "")
             rest = ", ".join(f"{name}={value}" for name, value in fields.items())
             return f"{by}: {action}" + (f" ({rest})" if rest else "")
+
+
+def describe_problem(problem: Problem) -> str:
+    """What is wrong with a crawl, as a sentence without its name."""
+    fields = problem.fields
+    seconds = format_duration(float(fields.get("seconds", 0)))
+    share, command = f"{float(fields.get('share', 0)):.0%}", fields.get("command", "")
+    match problem.kind:
+        case ProblemKind.UNREADABLE:
+            return f"its store can't be read: {fields['reason']}"
+        case ProblemKind.CUT_SHORT:
+            return f"it was cut short with {fields['pages']:,} pages to do. Continue with: {command}"
+        case ProblemKind.FAILED:
+            return f"it stopped by itself: {fields['reason']}. Continue with: {command}"
+        case ProblemKind.UNATTENDED:
+            return f"its outputs are incomplete. Complete them with: {command}"
+        case ProblemKind.NO_WORKERS:
+            return "it runs, but no worker reports. Start one with: uttu worker FILE"
+        case ProblemKind.SILENT_WORKERS:
+            silent = format_count(int(fields["workers"]), "worker")
+            return f"{silent} with pages in hand went silent, such as {fields['example']}"
+        case ProblemKind.STALLED:
+            return f"it has {fields['pages']:,} pages to do and finished none for {seconds}"
+        case ProblemKind.ERRORS:
+            return f"{share} of the pages of the last {seconds} failed"
+        case ProblemKind.REFUSED:
+            return f"sites refuse {share} of its requests with 403, 429 or 503"
+        case ProblemKind.NO_ANSWER:
+            return f"{share} of its requests get no answer"
+
+
+def format_progress(progress: ProgressEstimate) -> str:
+    """How far a crawl is: ``75 % of the known pages, 12.5/s, about 20 min left``."""
+    parts = [f"{progress.share:.1%} of the known pages"]
+    parts += [f"{progress.rate:,.1f}/s"] if progress.rate else []
+    parts += [f"about {format_duration(progress.estimate)} left"] if progress.estimate is not None else []
+    return ", ".join(parts)

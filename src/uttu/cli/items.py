@@ -69,8 +69,7 @@ def retry(
     import asyncio
 
     from uttu.cli.options import parse_url_argument
-    from uttu.cli.output import format_count, print_json, say
-    from uttu.cli.views import format_kinds
+    from uttu.cli.output import format_count, format_kinds, print_json, say
     from uttu.errors import FAILED
     from uttu.operations.control import retry_dead
 

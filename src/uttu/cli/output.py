@@ -163,3 +163,8 @@ def build_table(head: TableRow, rows: Sequence[TableRow], numbers: Sequence[str]
     for row in rows:
         table.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row))
     return table
+
+
+def format_kinds(kinds: dict[str, int]) -> str:
+    """The dead letters of each kind: ``3 http, 1 handler``."""
+    return ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())

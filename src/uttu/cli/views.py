@@ -11,11 +11,13 @@ from typing import Any
 
 import msgspec
 
+from uttu.cli.history import describe_problem, format_progress
 from uttu.cli.output import (
     Screen,
     format_age,
     format_count,
     format_duration,
+    format_kinds,
     format_moment,
     format_size,
     print_json,
@@ -25,7 +27,7 @@ from uttu.model.crawl import CrawlState, ReasonKind, WorkerReport
 from uttu.model.inspection import DeadGroup, DeadQuery, LaneFilter, LanePage, LaneQuery
 from uttu.model.lease import DeadKind, DeadLetter, LaneState, RequestState
 from uttu.operations.crawls import BrokenState, CrawlDetails, CrawlList, CrawlStatus, DeadLetters
-from uttu.operations.diagnosis import Problem, ProblemKind, ProgressEstimate
+from uttu.operations.diagnosis import Problem, ProgressEstimate
 from uttu.operations.explanation import UrlExplanation
 
 _TOP_LANES = 5  # below the status of one crawl
@@ -66,43 +68,6 @@ def show_all(found: CrawlList, problems: Sequence[Problem], as_json: bool) -> No
         say(f"{problem.crawl}: {describe_problem(problem)}")
 
 
-def describe_problem(problem: Problem) -> str:
-    """What is wrong with a crawl, as a sentence without its name."""
-    fields = problem.fields
-    seconds = format_duration(float(fields.get("seconds", 0)))
-    share, command = f"{float(fields.get('share', 0)):.0%}", fields.get("command", "")
-    match problem.kind:
-        case ProblemKind.UNREADABLE:
-            return f"its store can't be read: {fields['reason']}"
-        case ProblemKind.CUT_SHORT:
-            return f"it was cut short with {fields['pages']:,} pages to do. Continue with: {command}"
-        case ProblemKind.FAILED:
-            return f"it stopped by itself: {fields['reason']}. Continue with: {command}"
-        case ProblemKind.UNATTENDED:
-            return f"its outputs are incomplete. Complete them with: {command}"
-        case ProblemKind.NO_WORKERS:
-            return "it runs, but no worker reports. Start one with: uttu worker FILE"
-        case ProblemKind.SILENT_WORKERS:
-            silent = format_count(int(fields["workers"]), "worker")
-            return f"{silent} with pages in hand went silent, such as {fields['example']}"
-        case ProblemKind.STALLED:
-            return f"it has {fields['pages']:,} pages to do and finished none for {seconds}"
-        case ProblemKind.ERRORS:
-            return f"{share} of the pages of the last {seconds} failed"
-        case ProblemKind.REFUSED:
-            return f"sites refuse {share} of its requests with 403, 429 or 503"
-        case ProblemKind.NO_ANSWER:
-            return f"{share} of its requests get no answer"
-
-
-def _format_progress(progress: ProgressEstimate) -> str:
-    """How far a crawl is: ``75 % of the known pages, 12.5/s, about 20 min left``."""
-    parts = [f"{progress.share:.1%} of the known pages"]
-    parts += [f"{progress.rate:,.1f}/s"] if progress.rate else []
-    parts += [f"about {format_duration(progress.estimate)} left"] if progress.estimate is not None else []
-    return ", ".join(parts)
-
-
 def show_one(found: CrawlDetails, progress: ProgressEstimate, problems: Sequence[Problem], as_json: bool) -> None:
     standing, kinds, lanes, trimmed = found.status, found.dead_kinds, found.lanes, found.trimmed
     if as_json:
@@ -126,7 +91,7 @@ def show_one(found: CrawlDetails, progress: ProgressEstimate, problems: Sequence
         ("to do", f"{counts.pending:,} pending, {counts.leased:,} leased, {counts.delayed:,} delayed"),
     ]
     if standing.alive and counts.seen:
-        rows.insert(1, ("progress", _format_progress(progress)))
+        rows.insert(1, ("progress", format_progress(progress)))
     if problems:
         rows.append(("problems", "\n".join(map(describe_problem, problems))))
     if waits := _describe_waits(standing, lanes.lanes, found.held):
@@ -335,11 +300,6 @@ def show_dead_letters(found: DeadLetters, query: DeadQuery, detail: bool, as_jso
         say(f"the latest {len(letters):,}; -n 0 lists all")
     elif not is_search and total > len(letters):
         say(f"the latest {len(letters):,} of {total:,}; -n 0 lists all")
-
-
-def format_kinds(kinds: dict[str, int]) -> str:
-    """The dead letters of each kind: ``3 http, 1 handler``."""
-    return ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
 
 
 def _show_table(letters: Sequence[DeadLetter], screen: Screen) -> None:

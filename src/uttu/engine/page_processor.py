@@ -19,7 +19,6 @@ import random
 import signal
 from collections.abc import Callable
 from datetime import UTC, datetime
-from inspect import isawaitable
 from typing import Any
 
 import msgspec
@@ -49,7 +48,7 @@ from uttu.policy.throttle import adjust_delay
 from uttu.settings import Settings
 from uttu.spider import Failure, Page, Spider
 from uttu.spider.page import find_refresh_target
-from uttu.spider.spider import Middleware, Next, request_sitemaps, wants_robots
+from uttu.spider.spider import request_sitemaps, wants_robots, wrap_fetch
 
 _MOST_DELAYS = 20_000
 # Handlers of one loop round may take this share of the crawl's delay, and at least _SHORTEST_SLICE seconds, so that
@@ -87,7 +86,7 @@ class PageProcessor:
         memo: Memo | None = None,
     ) -> None:
         self._spider = spider
-        self._fetch = _wrap_fetch(fetcher, spider)
+        self._fetch = wrap_fetch(fetcher.fetch, spider.middlewares)
         self._link_filter = link_filter
         self._robots = robots
         self._names = names
@@ -430,26 +429,3 @@ def _log_fetched(response: Response) -> None:
     }
     source = " from the cache" if response.cached else ""
     _log.debug(f"%(status)d %(method)s %(url)s {size / 1000:.1f} KB %(seconds).2f s{source}", fields)
-
-
-def _wrap_fetch(fetcher: Fetcher, spider: Spider) -> Next:
-    """Wrap the fetch in the spider's middlewares; the one added first is the outermost."""
-    fetch: Next = fetcher.fetch
-    for middleware in reversed(spider.middlewares):
-        fetch = _apply_middleware(middleware, fetch)
-    return fetch
-
-
-def _apply_middleware(middleware: Middleware, inner: Next) -> Next:
-    async def fetch(request: Request) -> Response:
-        given: Any = middleware(request, inner)
-        # A middleware that is not async can't have fetched, but the error below should name what it returned.
-        response = await given if isawaitable(given) else given
-        if not isinstance(response, Response):
-            # Checked in each layer, so that the error names the middleware that is wrong and not one around it.
-            name = getattr(middleware, "__name__", repr(middleware))
-            forgotten = "; is a return missing?" if response is None else ""
-            raise TypeError(f"middleware {name!r} returned {response!r:.80}, not a Response{forgotten}")
-        return response
-
-    return fetch

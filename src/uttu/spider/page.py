@@ -1,11 +1,5 @@
 """The Page: a response with everything a handler does with it.
 
-Whether a response is HTML or XML (:func:`is_xml`) is decided by ``Content-Type``, except that
-
-- a feed or sitemap is XML, whatever its type, and ``<html>`` is HTML, also as ``application/xml``;
-- a document that begins with ``<?xml`` is XML if its type is neither HTML nor XML, or missing, or if its type is
-  ``text/html`` and its root is not one of ``_HTML_ROOTS``: PHP serves all documents as ``text/html`` by default.
-
 :func:`find_refresh_target` finds the target of ``<meta http-equiv=refresh>`` without parsing the page.
 
 HTML and XML are parsed on first use. The engine calls :meth:`Page.prepare` first, which parses a page of more than
@@ -19,7 +13,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -39,6 +33,7 @@ from uttu.policy.meta_tags import (
 )
 from uttu.spider import html
 from uttu.spider.charset import HTML_UTF8_TYPES, decode, find_encoding, query_encoder
+from uttu.spider.content_type import is_xml
 from uttu.spider.document import Document
 from uttu.spider.links import Patterns, classify_target, explain_ambiguity, filter_links, is_url
 from uttu.spider.query import is_selector
@@ -55,21 +50,6 @@ LINKS: Final = "a, area"
 MAX_TARGETS: Final = 1_000_000
 # Maximum number of objects and arrays in a JSON document: Python needs up to 200 bytes for each.
 MAX_CONTAINERS: Final = 1_500_000
-
-_SNIFFED_BYTES: Final = 4096  # bytes at the beginning of a body in which is_xml looks for the first element
-# Matches declarations, comments, doctypes and processing instructions, then the first element.
-_match_first_element: Final = re.compile(
-    rb"(?:\s|<\?[^>]*>|<!--(?>.*?-->)|<!DOCTYPE(?:[^\[>]|\[[^\]]*\])*+>)*+<(?:[\w.-]+:)?([A-Za-z][\w.-]*)",
-    re.DOTALL | re.I,
-).match
-_FEED_ROOTS: Final = frozenset((b"rss", b"feed", b"rdf", b"urlset", b"sitemapindex", b"opml"))
-# The first elements of HTML documents and of parts of them, which may begin with "<?xml", too.
-_HTML_ROOTS: Final = frozenset(
-    b"a article aside b base blockquote body br center div dl em fieldset figure font footer form frameset h1 h2 h3 h4 "
-    b"h5 h6 head header hr html i iframe img input li link main meta nav noscript ol option p pre script section "
-    b"select small span strong style svg table tbody td template tr u ul video".split()
-)
-_FEED_BEGINNINGS: Final = (b"<?xml", b"<rss", b"<feed", b"<rdf", b"<urls", b"<site", b"<opml")
 
 # An escaped backslash, a surrogate pair, or (group 1) half of a pair, which msgspec refuses.
 _surrogate_escape: Final = re.compile(
@@ -396,43 +376,6 @@ def _replace_lone_surrogate(found: re.Match[str]) -> str:
 def _refuse_constant(name: str) -> None:
     # Called by the json module for NaN, Infinity and -Infinity.
     raise ValueError(f"{name} is not JSON")
-
-
-def is_xml(response: Response) -> bool:
-    """Whether to parse a response as XML."""
-    media_type = _get_media_type(response.headers.get("content-type") or "")
-    body = response.body
-    if media_type == "text/html" and (
-        body[:2] == b"<!" or not _strip_beginning(body[:64]).lower().startswith(_FEED_BEGINNINGS)
-    ):
-        return False
-    start = _strip_beginning(body[:_SNIFFED_BYTES])
-    match = _match_first_element(start)
-    root = match[1].lower() if match else b""
-    if root in _FEED_ROOTS:
-        return True
-    has_html_doctype = b"<!doctype html" in start[: match.start(1) if match else 14].lower()
-    if root == b"html" or media_type == "application/xhtml+xml" or has_html_doctype:
-        return False
-    if media_type == "text/html":
-        return start.startswith(b"<?xml") and root != b"" and root not in _HTML_ROOTS
-    return media_type.endswith(("/xml", "+xml")) or start.startswith(b"<?xml")
-
-
-@lru_cache(maxsize=256)
-def _get_media_type(content_type: str) -> str:
-    return content_type.partition(";")[0].strip().lower()
-
-
-def _strip_beginning(body: bytes) -> bytes:
-    """The first bytes, without a byte order mark. Zero bytes are dropped, so that UTF-16 reads as ASCII."""
-    return (
-        body.removeprefix(b"\xef\xbb\xbf")
-        .removeprefix(b"\xff\xfe")
-        .removeprefix(b"\xfe\xff")
-        .replace(b"\0", b"")
-        .lstrip()
-    )
 
 
 def find_refresh_target(response: Response) -> str | None:

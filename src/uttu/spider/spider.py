@@ -14,7 +14,7 @@ import asyncio
 import difflib
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar, Unpack, overload
 
@@ -385,3 +385,25 @@ async def sitemap_handler(page: Page) -> AsyncIterator[list[Request]]:
 def _make_child(request: Request, url: str, handler: str) -> Request:
     # A sitemap is a list of places to start, so its pages are as deep as it is.
     return Request.from_canonical(url, handler=handler, depth=request.depth)
+
+
+def wrap_fetch(fetch: Next, middlewares: Sequence[Middleware]) -> Next:
+    """Wrap the fetch in middlewares; the first one is the outermost."""
+    for middleware in reversed(middlewares):
+        fetch = _apply_middleware(middleware, fetch)
+    return fetch
+
+
+def _apply_middleware(middleware: Middleware, inner: Next) -> Next:
+    async def fetch(request: Request) -> Response:
+        given: Any = middleware(request, inner)
+        # A middleware that is not async can't have fetched, but the error below should name what it returned.
+        response = await given if inspect.isawaitable(given) else given
+        if not isinstance(response, Response):
+            # Checked in each layer, so that the error names the middleware that is wrong and not one around it.
+            name = getattr(middleware, "__name__", repr(middleware))
+            forgotten = "; is a return missing?" if response is None else ""
+            raise TypeError(f"middleware {name!r} returned {response!r:.80}, not a Response{forgotten}")
+        return response
+
+    return fetch

@@ -1,4 +1,4 @@
-"""Crawls: what the stores know of them, and everything that can be done to one."""
+"""Crawls: what the stores know of them. :mod:`uttu.api.data.control` has what can be done to one."""
 
 from __future__ import annotations
 
@@ -10,27 +10,23 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from uttu.api.context import CALL_SECONDS, FRESH_SECONDS, LONG_SECONDS, SEARCH_SECONDS, Context
+from uttu.api.context import CALL_SECONDS, FRESH_SECONDS, SEARCH_SECONDS, Context
 from uttu.api.data.buses import BusHealth, read_buses
 from uttu.api.problems import BadParameters
 from uttu.clients.addresses import mask_password
 from uttu.errors import UttuError
-from uttu.model import Request
 from uttu.model.crawl import CrawlState, SettingValue
 from uttu.model.history import CrawlEvent, CrawlSample
 from uttu.model.inspection import DeadQuery, LanePage, LaneQuery
 from uttu.model.lease import LaneState
-from uttu.operations import control, crawls, diagnosis, explanation, fetch, history, items, move, seeds, workers
-from uttu.operations.control import RateChange, RetryResult, StateChange
+from uttu.operations import crawls, diagnosis, explanation, fetch, history, items, workers
 from uttu.operations.crawls import CrawlDetails, CrawlStatus, DeadLetters, KeySize
 from uttu.operations.diagnosis import LaneWait, Problem, ProgressEstimate
 from uttu.operations.explanation import CrawlExplanation
-from uttu.operations.fetch import FetchedPage
 from uttu.operations.history import CrawlHistory, EventPage, EventQuery
-from uttu.operations.items import ExportResult, ItemPage
-from uttu.operations.seeds import PushResult
-from uttu.operations.workers import DrainResult, WorkerState
-from uttu.settings import load_frontier, load_settings
+from uttu.operations.items import ItemPage
+from uttu.operations.workers import WorkerState
+from uttu.settings import load_frontier
 
 PageSize = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 Url = Annotated[str, msgspec.Meta(min_length=1, max_length=8192)]
@@ -42,7 +38,6 @@ _SAMPLES_FRESH_SECONDS: Final = 5.0
 _MOST_SAMPLED: Final = 50
 # The sizes of keys are estimated, and cost the server some hundred commands.
 _KEYS_FRESH_SECONDS: Final = 30.0
-_FETCH_SECONDS: Final = 60.0
 # A crawl that has ended may be started again by a command.
 _ENDED_FRESH_SECONDS: Final = 6.0
 _ENDED: Final = (CrawlState.FINISHED, CrawlState.LIMITED, CrawlState.STOPPED)
@@ -96,12 +91,6 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
 
     crawls: list[CrawlRow]
     stores: list[StoreHealth]
-
-
-class Moved(msgspec.Struct, frozen=True):
-    """What became of a move, in words."""
-
-    said: str
 
 
 def ignore(message: str) -> None:
@@ -342,7 +331,7 @@ async def search_url(context: Context, store: str, crawl: str, url: str, patienc
 
     :raises StillSearching: it takes longer.
     """
-    canonical = _parse(fetch.parse_web_url, url)
+    canonical = parse_parameter(fetch.parse_web_url, url)
     frontier = await context.check_crawl(store, crawl)
     return await context.search(
         (store, crawl, "why", canonical),
@@ -384,129 +373,6 @@ async def read_settings(context: Context, store: str, crawl: str) -> list[Settin
     )
 
 
-_DECISIONS: Final = {"pause": control.pause, "resume": control.resume, "stop": control.stop}
-
-
-async def change_state(context: Context, store: str, crawl: str, action: str, by: str = "") -> StateChange:
-    """Pause, resume or stop a crawl.
-
-    :raises UttuError: that makes no sense for the crawl.
-    """
-    if action not in _DECISIONS:
-        raise BadParameters(f"There is no action {action!r:.50}; there are: {', '.join(_DECISIONS)}")
-    url = await context.check_crawl(store, crawl)
-    change = await context.change(
-        f"The store {store}",
-        control.change_state(crawl, url, _DECISIONS[action], ignore, by=by, folder=context.folder),
-    )
-    # Workers read the ledger every second without it, so nobody needs to wait for a broker that is away.
-    context.run_behind(control.announce_change(change, ignore))
-    return change
-
-
-async def set_rate(
-    context: Context,
-    store: str,
-    crawl: str,
-    host: Url,
-    delay: Annotated[float, msgspec.Meta(ge=0, le=86400)] | None = None,
-    by: str = "",
-) -> RateChange:
-    """Set the delay of one host in seconds for all workers; null lets the crawl decide again."""
-    lane = _parse(control.parse_lane, host)
-    url = await context.check_crawl(store, crawl)
-    return await context.change(
-        f"The store {store}", control.set_rate(crawl, url, lane, delay, ignore, by=by, folder=context.folder)
-    )
-
-
-async def push_urls(
-    context: Context,
-    store: str,
-    crawl: str,
-    urls: Annotated[list[str], msgspec.Meta(min_length=1, max_length=10_000)],
-    by: str = "",
-) -> PushResult:
-    """Add start URLs to a crawl; each is a URL, or a request as a JSON object in text.
-
-    Those in a private network count as ``bad``, unless the crawl has pages of that host already.
-    """
-    url = await context.check_crawl(store, crawl)
-    entries = "\n".join(urls).encode(errors="replace").split(b"\n")
-    return await context.change(
-        f"The store {store}",
-        seeds.push_seeds(
-            crawl, url, (), "", ignore, entries=entries, confined=True, public=True, by=by, folder=context.folder
-        ),
-        LONG_SECONDS,
-    )
-
-
-async def retry_dead(
-    context: Context, store: str, crawl: str, kind: str = "", message: str = "", url: str = "", by: str = ""
-) -> RetryResult:
-    """Queue dead letters again: those of one kind, message or URL, or all."""
-    canonical = _parse(fetch.parse_web_url, url) if url else ""
-    frontier = await context.check_crawl(store, crawl)
-    return await context.change(
-        f"The store {store}",
-        control.retry_dead(
-            crawl, frontier, ignore, kind=kind, url=canonical, message=message, by=by, folder=context.folder
-        ),
-        LONG_SECONDS,
-    )
-
-
-async def drain_worker(context: Context, store: str, crawl: str, worker: str, by: str = "") -> DrainResult:
-    """Let one worker finish its pages and leave; the others go on."""
-    url = await context.check_crawl(store, crawl)
-    return await context.change(
-        f"The store {store}", workers.drain_worker(crawl, url, worker, ignore, by=by, folder=context.folder)
-    )
-
-
-async def export_items(
-    context: Context, store: str, crawl: str, target: Annotated[str, msgspec.Meta(max_length=4096)], by: str = ""
-) -> ExportResult:
-    """Write all items of a crawl to a file of the project's folder, or to a topic of a broker of the project.
-
-    :raises ConfigError: the target is a file elsewhere, or another server.
-    """
-    url = await context.check_crawl(store, crawl)
-    context.confinement.check_output(target)
-    async with context.exporting:
-        return await context.change_in_thread(
-            lambda: items.export_items(crawl, url, [target], ignore, by=by, folder=context.folder)
-        )
-
-
-async def move_crawl(
-    context: Context, store: str, crawl: str, target: str, replace: bool = False, by: str = ""
-) -> Moved:
-    """Move a crawl to another store of the dashboard. ``target`` is its name."""
-    source = await context.check_crawl(store, crawl) or load_frontier(folder=context.folder)
-    goal = context.store_url(target) or load_frontier(folder=context.folder)
-    if target == store:
-        raise BadParameters(f"The crawl is in the store {store} already")
-    said = await context.change_in_thread(lambda: move.move_crawl(source, goal, crawl, replace=replace, by=by))
-    return Moved(said)
-
-
-async def fetch_page(context: Context, url: Url, by: str = "") -> FetchedPage:
-    """Fetch a page as a crawl would, without following redirects.
-
-    :raises UsageError: the host is in a private network, and the setting ``private`` of the project is off.
-    """
-    request = Request(url=_parse(fetch.parse_web_url, url))
-    settings = msgspec.structs.replace(load_settings(folder=context.folder), max_redirects=0, meta_refresh=False)
-    response = await context.change(
-        f"The host of {request.url:.200}",
-        fetch.fetch_page(request, settings, confined=True, public=True, folder=context.folder),
-        _FETCH_SECONDS,
-    )
-    return FetchedPage.of(response)
-
-
 async def _read(
     context: Context,
     store: str,
@@ -524,7 +390,11 @@ async def _read(
         raise BadParameters(str(error)) from error
 
 
-def _parse(parse: Callable[[str], str], text: str) -> str:
+def parse_parameter(parse: Callable[[str], str], text: str) -> str:
+    """Parse a parameter.
+
+    :raises BadParameters: its text is not valid.
+    """
     try:
         return parse(text)
     except ValueError as error:
