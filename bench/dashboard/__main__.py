@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import uvloop
-from bench.common import compile_uttu, save, table
-from bench.dashboard.crawl import Running, run_crawl
+from bench.common import RESULTS, compile_uttu, save, table
+from bench.dashboard.crawl import Running, read_cpu_seconds, run_crawl
 from bench.dashboard.stores import CRAWL, Project, open_project
 from bench.dashboard.visits import list_addresses, run_dashboard, time_stories, time_visits
 from bench.frontier.inspect import LANES, RULES
@@ -51,17 +51,28 @@ def main() -> None:
     if unknown := set(parts) - set(PARTS):
         parser.error(f"unknown part: {', '.join(sorted(unknown))}; known are {', '.join(PARTS)}")
     compile_uttu()
-    found: dict[str, Any] = {"urls": options.urls, "hosts": LANES, "crawls": options.crawls}
+    size = {"urls": options.urls, "hosts": LANES, "crawls": options.crawls}
+    found = _load_results(size)
     for name in options.stores:
         with open_project(name, options.kind, options.urls, options.crawls, options.keep) as project:
-            found[name] = _measure(name, project, parts, options)
+            found[name] = found.get(name, {}) | _measure(name, project, parts, options)
         save("dashboard", found)
 
 
+def _load_results(size: dict[str, Any]) -> dict[str, Any]:
+    """Results of an earlier run at this size: parts that are not measured again stay."""
+    file = RESULTS / "dashboard.json"
+    stored = json.loads(file.read_text()) if file.exists() else {}
+    if any(stored.get(name) != value for name, value in size.items()):
+        return size
+    return size | {name: stored[name] for name in ("sqlite", "redis") if name in stored}
+
+
 def _measure(name: str, project: Project, parts: Any, options: argparse.Namespace) -> dict[str, Any]:
-    found: dict[str, Any] = {"load_before": round(os.getloadavg()[0], 2)}
+    found: dict[str, Any] = {}
     with run_crawl(project) as crawl:
         if "visits" in parts or "stories" in parts:
+            found["visited"] = _describe_moment()
             with run_dashboard(project) as dashboard:
                 found["memory_mb_at_start"] = dashboard.read_memory_mb()["now"]
                 if "stories" in parts:
@@ -77,12 +88,16 @@ def _measure(name: str, project: Project, parts: Any, options: argparse.Namespac
                     found["visits_ms"] = visits
                     rows = [[page, *visits[page].values()] for page in addresses]
                     table(f"Milliseconds of a page, {name}", ["page", *_KEYS], rows)
-                    print(json.dumps(visits.get("failed", {}), indent=1))
+                    for page, status in visits.get("failed", {}).items():
+                        print(f"{page} answered with status {status}")
                 found["memory_mb"] = dashboard.read_memory_mb()
         if "loss" in parts:
-            found["loss"] = _measure_loss(name, project, crawl, options)
-    found["load_after"] = round(os.getloadavg()[0], 2)
+            found["loss"] = _describe_moment() | _measure_loss(name, project, crawl, options)
     return found
+
+
+def _describe_moment() -> dict[str, Any]:
+    return {"at": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "load_before": round(os.getloadavg()[0], 2)}
 
 
 _KEYS: Final = ("p50", "p95", "max")
@@ -112,6 +127,13 @@ def _measure_loss(name: str, project: Project, crawl: Running, options: argparse
     states = {"no dashboard": None, "nobody looks": "", "overview": "/", "crawl": f"/crawls/{project.store}/{CRAWL}"}
     rates: dict[str, list[float]] = {state: [] for state in states}
     shares: dict[str, list[float]] = {state: [] for state in states if state != "no dashboard"}
+    costs: dict[str, list[float]] = {state: [] for state in states}
+
+    def add(state: str) -> None:
+        rate, cost = crawl.measure(options.seconds)
+        rates[state].append(rate)
+        costs[state].append(cost)
+
     for number in range(options.rounds):
         order = list(states) if number % 2 == 0 else list(states)[::-1]
         with contextlib.ExitStack() as stack:
@@ -121,15 +143,15 @@ def _measure_loss(name: str, project: Project, crawl: Running, options: argparse
                 if path is None:
                     stack.close()
                     time.sleep(_SETTLE_SECONDS)
-                    rates[state].append(crawl.measure(options.seconds))
+                    add(state)
                     continue
                 if dashboard is None:
                     dashboard = stack.enter_context(run_dashboard(project))
                 with dashboard.watch(path) if path else contextlib.nullcontext():
                     time.sleep(_SETTLE_SECONDS)
-                    before = dashboard.read_cpu_seconds()
-                    rates[state].append(crawl.measure(options.seconds))
-                    shares[state].append((dashboard.read_cpu_seconds() - before) / options.seconds)
+                    before = read_cpu_seconds(dashboard.pid)
+                    add(state)
+                    shares[state].append((read_cpu_seconds(dashboard.pid) - before) / options.seconds)
     rows: list[list[Any]] = []
     found: dict[str, Any] = {}
     for state, own in rates.items():
@@ -138,10 +160,11 @@ def _measure_loss(name: str, project: Project, crawl: Running, options: argparse
             "pages_per_second": round(statistics.median(own)),
             "loss_percent": round(statistics.median(losses), 1),
             "loss_percent_range": [round(min(losses), 1), round(max(losses), 1)],
+            "cpu_us_per_page": round(statistics.median(costs[state]), 1),
             "dashboard_cpu_percent": round(100 * statistics.median(shares[state]), 1) if state in shares else 0.0,
         }
         rows.append([state, *found[state].values()])
-    table(f"The crawl's rate, {name}", ["dashboard", "pages/s", "loss %", "range", "its CPU %"], rows)
+    table(f"The crawl's rate, {name}", ["dashboard", "pages/s", "loss %", "range", "CPU us a page", "its CPU %"], rows)
     return found
 
 

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -35,14 +36,31 @@ _FIRST: Final = 1_000_000_000
 class Running:
     """A crawl in another process."""
 
-    def __init__(self, pages: Any) -> None:
+    def __init__(self, pages: Any, pids: list[int]) -> None:
         self._pages = pages
+        self._pids = pids
 
-    def measure(self, seconds: float) -> float:
-        """Pages a second of the next ``seconds``."""
-        first, began = self._pages.value, time.perf_counter()
+    def measure(self, seconds: float) -> tuple[float, float]:
+        """Pages a second of the next ``seconds``, and microseconds of CPU that a page takes of crawl and server.
+
+        Other programs on the machine change the first, but hardly the second.
+        """
+        first, began, used = self._pages.value, time.perf_counter(), self._read_cpu()
         time.sleep(seconds)
-        return float((self._pages.value - first) / (time.perf_counter() - began))
+        pages, elapsed = self._pages.value - first, time.perf_counter() - began
+        return pages / elapsed, (self._read_cpu() - used) / max(pages, 1) * 1e6
+
+    def _read_cpu(self) -> float:
+        return sum(map(read_cpu_seconds, self._pids))
+
+
+def read_cpu_seconds(pid: int) -> float:
+    """CPU seconds that a process has used, with all its threads."""
+    total = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            total += int((thread / "schedstat").read_text().split()[0])
+    return total / 1e9
 
 
 @contextlib.contextmanager
@@ -57,7 +75,8 @@ def run_crawl(project: Project) -> Iterator[Running]:
             if not process.is_alive():
                 raise RuntimeError("The crawl has failed")
             time.sleep(0.05)
-        yield Running(pages)
+        assert process.pid is not None
+        yield Running(pages, [process.pid, *([project.server.pid] if project.server is not None else [])])
     finally:
         stop.set()
         process.join(10)

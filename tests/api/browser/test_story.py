@@ -214,7 +214,7 @@ def retry_errors(story: Story) -> None:
     group = page.locator("#live-groups tbody tr").filter(has_text="503")
     expect(group.locator("td.num").first).to_have_text("3")
     story.press("Retry", group)
-    story.expect_done("Dead letters put back in line: {what}", what=3)
+    story.expect_done("Dead letters queued again: {what}", what=3)
     # They are fetched again, and succeed this time.
     expect(group).to_have_count(0)
     expect(page.locator("#live-groups tbody tr").filter(has_text="404")).to_have_count(1)
