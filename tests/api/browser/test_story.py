@@ -290,7 +290,7 @@ def peek_message(story: Story) -> None:
 def add_schedule(story: Story) -> None:
     page = story.page
     story.open("/schedules")
-    details = page.locator("main > details.card")
+    details = page.locator("main > details.card", has=page.locator('form[action$="/schedules/add"]'))
     if not details.evaluate("element => element.open"):
         details.locator("summary").click()
     name = f"nightly-{story.language}"
