@@ -138,7 +138,7 @@ async def test_a_crawl_with_large_things_moves_in_and_out(server: RedisServer, t
 async def test_an_item_that_is_too_large_can_not_be_moved(server: RedisServer) -> None:
     async with crawl_at(server.url) as store:
         batch = ItemBatch([MovedItem(1, 1, 0, b"1"), MovedItem(2, 1, 1, b'"%s"' % (b"x" * 900_000))])
-        with pytest.raises(StoreError, match=r"an item of the crawl has 0\.9 MB, and Redis is given 0\.8 MB at most"):
+        with pytest.raises(StoreError, match=r"an item of the crawl has 0\.9 MB, and Redis accepts 0\.8 MB at most"):
             await in_time(store.transfer.fill(batch))
 
 
