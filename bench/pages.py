@@ -14,6 +14,7 @@ Kinds, all of them unless some are named. Small pages have 6 KB and 32 links, la
     http2   as small, over TLS with HTTP/2
     large   large pages, with three nested queries in each of 30 cards
     xpath   the same by XPath
+    links   as large, with 160 links more as authors write them: absolute, with fragments, to other sites, to no page
     start   a whole crawl of one page
 
 A crawl is ``uttu crawl`` with one process, SQLite and a JSON Lines file; nginx serves the pages. It is run on a short
@@ -99,15 +100,16 @@ class Kind(NamedTuple):
     counted: tuple[int, int]
 
 
-_FEW: Final = ((200, 3_000), (100, 400))
+_FEW: Final = ((500, 8_000), (100, 400))
 KINDS: Final = {
     "small": Kind(PLAIN, _SMALL, *_FEW),
     "async": Kind(PLAIN, f"async {_SMALL}", *_FEW),
     "css": Kind(PLAIN, _CSS, *_FEW),
     "tls": Kind(TLS, _SMALL, *_FEW),
     "http2": Kind(HTTP2, _SMALL, *_FEW),
-    "large": Kind(LARGE, _LARGE, (20, 320), (20, 60)),
-    "xpath": Kind(LARGE, _XPATH, (20, 220), (20, 60)),
+    "large": Kind(LARGE, _LARGE, (50, 850), (20, 60)),
+    "xpath": Kind(LARGE, _XPATH, (50, 450), (20, 60)),
+    "links": Kind(LARGE._replace(mixed_links=True), _LARGE, (50, 850), (20, 60)),
     "start": Kind(PLAIN, _SMALL, (0, 1), (0, 1)),
 }
 

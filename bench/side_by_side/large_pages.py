@@ -7,12 +7,16 @@ the page's children in a tree, so that every page can be reached from page 0, th
 
     page n ──► children 10n+1 … 10n+10 (cards)     ──► pages 0 … 149 (menu and footer)     ──► 40 random pages (cards)
 
+With ``origin``, 160 links more are as authors write them, see ``_MIXED``. Those that lead to pages of this site lead to
+pages that are linked anyway.
+
 The pages depend only on their numbers and the seed. Blocks come from a pool that is rendered once, so a page takes less
 than a millisecond to make.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from typing import Final
@@ -26,6 +30,22 @@ NAVIGATION, CARDS = 150, 50
 LINKS: Final = NAVIGATION + CARDS
 
 _FAN: Final = 10  # children of a page
+# How often, and how, a link to {page} or to elsewhere is written. Crawlers compare most of them as they are; others
+# have a fragment, dots or spaces, lead to another site, or to no page.
+_MIXED: Final = (
+    (64, "{origin}/p/{page}"),
+    (24, "/p/{page}"),
+    (16, "/p/{page}#comments"),
+    (8, "#"),
+    (8, "../p/{page}"),
+    (4, "{page}"),
+    (4, " {origin}/p/{page} "),
+    (6, "javascript:void(0)"),
+    (2, "mailto:news{page}@shop.example"),
+    (16, "https://share.example/sharer.php?u=https%3A%2F%2Fshop.example%2Fp%2F{page}&amp;title=A+good+lamp"),
+    (4, "//static.example/guides/{page}.html"),
+    (4, "https://news.example/2026/01/a-lamp-that-lasts-{page}/?utm_source=shop&amp;utm_medium=footer"),
+)
 _HEADER_LINKS: Final = 120  # of the navigation; the others are in the footer
 _VARIANTS: Final = 24  # of each kind of block
 _THREAD_DEPTH: Final = 14
@@ -36,10 +56,11 @@ _ICON: Final = (
 
 
 class LargePages:
-    """Renders the large pages of one site."""
+    """Renders the large pages of one site. ``origin``, such as ``https://127.77.0.1:8443``, adds the mixed links."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, origin: str = "") -> None:
         self._site = site
+        self._origin = origin
         self._head = _styles() + _script(site.seed, 12)
         links = [f"/p/{each % site.pages}" for each in range(NAVIGATION)]
         self._menu = _menu(links[:_HEADER_LINKS])
@@ -59,7 +80,8 @@ class LargePages:
             f'<article class="product" itemscope><h1 itemprop="name">{name}</h1><div class="buy"><div class="offer">'
             f'<span class="price">{price(self._site, number)}</span></div></div>'
         )
-        bottom = f"</article>{self._cards(number, chance)}</main></div></div>{self._footer}</body></html>\n"
+        links = self._cards(number, chance) + self._mixed(chance)
+        bottom = f"</article>{links}</main></div></div>{self._footer}</body></html>\n"
         size = SMALLEST + (chance >> 16) % (LARGEST - SMALLEST)
         return (top + self._fill(chance, size - len(top) - len(bottom)) + bottom).encode()
 
@@ -76,6 +98,14 @@ class LargePages:
     def _cards(self, number: int, chance: int) -> str:
         cards = "".join(_card(to, index) for index, to in enumerate(targets(self._site, number, chance)))
         return f'<section class="related"><h2>Related</h2><div class="grid">{cards}</div></section>'
+
+    def _mixed(self, chance: int) -> str:
+        if not self._origin:
+            return ""
+        pages = (mix(chance, each, 5) % min(NAVIGATION, self._site.pages) for each in itertools.count())
+        links = [link.format(origin=self._origin, page=next(pages)) for count, link in _MIXED for _ in range(count)]
+        entries = "".join(f'<li><a href="{link}">More</a></li>' for link in links)
+        return f'<ul class="more">{entries}</ul>'
 
 
 def targets(site: Site, number: int, chance: int) -> list[int]:

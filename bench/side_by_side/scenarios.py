@@ -18,7 +18,10 @@ _TWO: Final = ("--workers", "2", "-s", "concurrency=32")
 
 
 class Scenario(NamedTuple):
-    """A site, and how it is served. ``label`` names it in tables; ``pages`` is how many it has in a full run."""
+    """A site, and how it is served. ``label`` names it in tables; ``pages`` is how many it has in a full run.
+
+    ``mixed_links``: large pages also have links as authors write them, see :mod:`bench.side_by_side.large_pages`.
+    """
 
     name: str
     label: str
@@ -26,6 +29,7 @@ class Scenario(NamedTuple):
     large: bool = False
     tls: bool = False
     http2: bool = False
+    mixed_links: bool = False
 
     @property
     def result_name(self) -> str:

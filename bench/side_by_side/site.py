@@ -127,7 +127,8 @@ class StaticSite(Server):
 
     def _write_pages(self, folder: Path) -> None:
         folder.mkdir(parents=True)
-        small, large = Pages(self._layout), LargePages(self._layout.site)
+        origin = self.start.removesuffix("/p/0") if self.scenario.mixed_links else ""
+        small, large = Pages(self._layout), LargePages(self._layout.site, origin)
         pages, written = self._layout.site.pages, 0
         for number in range(pages):
             body = large.render(number) if self.scenario.large else small.render(0, number)

@@ -32,7 +32,6 @@ import mmap
 import os
 import resource
 import sys
-import tempfile
 from typing import Final
 
 import msgspec
@@ -69,6 +68,8 @@ class Blackbox:
         if sys.platform == "linux":
             descriptor = os.memfd_create("uttu")
         else:
+            import tempfile
+
             with tempfile.TemporaryFile() as file:
                 descriptor = os.dup(file.fileno())
         os.ftruncate(descriptor, SIZE)

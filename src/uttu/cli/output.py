@@ -2,6 +2,8 @@
 
 On a terminal, rich draws tables and fits them to its width. Otherwise they are columns of plain text, and lines are
 never cut, for grep and awk. Programs use ``--json``.
+
+rich is imported when it is first needed: a crawl whose output is not a terminal does without.
 """
 
 from __future__ import annotations
@@ -10,15 +12,14 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import datetime, tzinfo
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
 from uttu.operations import format_count as format_count
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _UNITS = (("kB", 1e3), ("MB", 1e6), ("GB", 1e9))
 
@@ -113,6 +114,10 @@ class Screen:
     """Standard output, as a terminal or as plain text."""
 
     def __init__(self) -> None:
+        from rich.console import Console
+        from rich.text import Text
+
+        self._text = Text
         self.console = Console(highlight=False)
 
     @property
@@ -121,11 +126,11 @@ class Screen:
         return self.console.is_terminal
 
     def line(self, text: str = "", style: str = "") -> None:
-        self.console.print(Text(text, style), soft_wrap=True)
+        self.console.print(self._text(text, style), soft_wrap=True)
 
     def marked(self, word: str, rest: str = "", indent: str = "") -> None:
         """A line that begins with a coloured word, such as a state."""
-        self.console.print(Text.assemble(indent, (word, _STYLES.get(word, "bold")), rest), soft_wrap=True)
+        self.console.print(self._text.assemble(indent, (word, _STYLES.get(word, "bold")), rest), soft_wrap=True)
 
     def pairs(self, rows: Sequence[tuple[str, str]]) -> None:
         """Print names and values, one pair per line. A value may have several lines."""
@@ -133,13 +138,15 @@ class Screen:
         for name, value in rows:
             for number, text in enumerate(value.splitlines() or [""]):
                 label = (name if number == 0 else "").ljust(width)
-                self.console.print(Text.assemble((label, "dim"), _GAP, text), soft_wrap=True)
+                self.console.print(self._text.assemble((label, "dim"), _GAP, text), soft_wrap=True)
 
     def table(self, head: TableRow, rows: Sequence[TableRow], numbers: Sequence[str] = (), indent: int = 0) -> None:
         """Print a table. The columns named in ``numbers`` are aligned right."""
         if not self.drawn:
             self._columns(head, rows, numbers, " " * indent)
             return
+        from rich.padding import Padding
+
         self.console.print(Padding(build_table(head, rows, numbers), (0, 0, 0, indent)))
 
     @staticmethod
@@ -156,6 +163,9 @@ class Screen:
 
 def build_table(head: TableRow, rows: Sequence[TableRow], numbers: Sequence[str] = ()) -> Table:
     """A table for a terminal."""
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     for name in head:
         number = name in numbers

@@ -11,17 +11,17 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Callable
-
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from uttu.cli.output import format_count, format_elapsed, say
 from uttu.model.crawl import CrawlState, WorkerReport
 from uttu.operations.monitor import CrawlProgress, ProgressMonitor, find_slowest
 from uttu.runtime.crawl import CrawlSummary, OpenedCrawl
 from uttu.spider import Spider
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 # Formats another command about the crawl, as the user would type it.
 HintFormatter = Callable[..., str]
@@ -183,6 +183,9 @@ class LiveView(ProgressView):
     def __init__(
         self, name: str, monitor: ProgressMonitor, hint: HintFormatter, console: Console | None = None
     ) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
         super().__init__(name, monitor, hint)
         self._live = Live(console=console or Console(stderr=True), auto_refresh=False, transient=True)
 
@@ -201,6 +204,9 @@ class LiveView(ProgressView):
         self._live.update(self._table(progress), refresh=True)
 
     def _table(self, progress: CrawlProgress) -> Table:
+        from rich.table import Table
+        from rich.text import Text
+
         table = Table.grid(padding=(0, 2))
         counts, reports = progress.counts, progress.reports
         span = format_elapsed(self._monitor.seconds)

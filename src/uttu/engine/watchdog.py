@@ -30,12 +30,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import logging
 import os
 import signal
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Iterator
@@ -63,7 +63,6 @@ _DEEPEST: Final = 50_000
 _LOOK_SECONDS: Final = 0.05
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _DEBUGGERS: Final = frozenset({"bdb", "pdb"})
-_LIBRARIES: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _OURS: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # The modules of asyncio that run callbacks. Frames outside them belong to the caller of the loop, not to a callback.
 _LOOP: Final = frozenset(
@@ -327,7 +326,7 @@ def _is_task_of_user(frame: FrameType | None) -> bool:
 
 def _is_own(file: str) -> bool:
     """Whether a file is user code: neither a library nor part of Uttu."""
-    return not file.startswith((*_LIBRARIES, _OURS)) and "<frozen" not in file
+    return not file.startswith((*_find_libraries(), _OURS)) and "<frozen" not in file
 
 
 def _describe_frame(frame: FrameType | None) -> str:
@@ -336,3 +335,11 @@ def _describe_frame(frame: FrameType | None) -> str:
         return "an unknown line"
     found = next((each for each in _frames(frame) if _is_own(os.path.abspath(each.f_code.co_filename))), frame)
     return f"{os.path.basename(found.f_code.co_filename)}:{found.f_lineno} in {found.f_code.co_name}"
+
+
+@functools.cache
+def _find_libraries() -> tuple[str, ...]:
+    """The folders of the standard library and of installed packages."""
+    import sysconfig  # slow to import, and seldom needed
+
+    return tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import difflib
 import os
 import shlex
 import socket
@@ -241,6 +240,8 @@ def _pick(catalog: CrawlCatalog, found: list[CrawlStatus], name: str, folder: Pa
         if _is_crawl_of(catalog, each, folder / name):
             return each.name, f"of {each.name}"
     names = [each.name for each in found]
+    import difflib  # slow to import, and seldom needed
+
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5) or names[:5]
     raise StoreError(f"There is no crawl {name!r} {where}, but there is: {', '.join(near)} (uttu status lists all)")
 

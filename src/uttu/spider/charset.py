@@ -21,7 +21,6 @@ from typing import Final
 
 from uttu.model.url import QueryEncoder
 from uttu.spider import encodings
-from uttu.spider.detection import detect
 
 # Encoding: its labels, without those that follow from the name (see _derive_labels).
 _EXTRA_LABELS: Final = {
@@ -157,7 +156,7 @@ def decode(body: bytes, content_type: str | None) -> tuple[str, str]:
     try:
         return data.decode(), "utf-8"
     except UnicodeDecodeError:
-        encoding = detect(data)
+        encoding = _detect(data)
         return encodings.decode(data, encoding), encoding
 
 
@@ -174,8 +173,14 @@ def find_encoding(body: bytes, content_type: str | None) -> str:
     try:
         body.decode()
     except UnicodeDecodeError:
-        return detect(body)
+        return _detect(body)
     return "utf-8"
+
+
+def _detect(body: bytes) -> str:
+    from uttu.spider.detection import detect  # most pages do without
+
+    return detect(body)
 
 
 def is_utf8(body: bytes, content_type: str | None) -> bool:

@@ -30,10 +30,14 @@ from typing import Final
 
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
 
-from uttu.spider.html_rewriter import ATTRIBUTE, MAX_ATTRIBUTES, MAX_ELEMENTS, NAME, TagSurvey, any_case
+from uttu.spider.html_rewriter import ATTRIBUTE, FORMATTING, MAX_ATTRIBUTES, MAX_ELEMENTS, NAME, TagSurvey, any_case
 
 THREAD_BYTES: Final = 256 * 1024
-"""Larger pages are parsed in a thread: parsing takes about 7 ms a megabyte, starting a thread's work 0.1 ms."""
+LOOP_BYTES: Final = 1024 * 1024
+"""Pages larger than ``THREAD_BYTES`` are parsed in a thread, unless :func:`parse_if_cheap` parses them.
+
+Parsing takes 5 to 7 ms a megabyte, a thread and the memory of its own up to 1 ms. Most real pages have 100 to 500 KB.
+"""
 
 # Any page below these bounds takes at most 0.4 s and 200 MB; measured with the worst known pages.
 _SMALL_BYTES: Final = 6 * 1024
@@ -56,6 +60,7 @@ _log = logging.getLogger("uttu.html")
 SOUGHT: Final = frozenset(("base", "table", "template"))
 """Elements that are looked for in every page, and that few large pages have."""
 
+_FORMATTING: Final = any_case(b"|".join(sorted(FORMATTING)))
 # Finds the tags of formatting elements with attributes, up to the next "<" or ">", and "<" with the first three letters
 # of SOUGHT. It also finds some others, such as <form>, because it only checks a few letters, which is faster.
 _find_formatting_or_sought: Final = re.compile(
@@ -63,11 +68,11 @@ _find_formatting_or_sought: Final = re.compile(
     rb"(?:(?<=[\t\n\f\r /])|(?<=[eEtT][mMtT])[\t\n\f\r /]|(?<=[bsfcnBSFCN][mtioMTIO])[a-zA-Z]{1,4}[\t\n\f\r /])"
     rb"[^<>]*+>?|[aAeE][bBmMsS])"
 ).findall
+_is_formatting: Final = re.compile(rb"<(?:%s)[\t\n\f\r /]" % _FORMATTING).match
 # A formatting element whose tag ends at the first ">" beyond doubt. If two have the same text, they are alike.
 _is_plain_formatting: Final = re.compile(
     rb"<(?:%s)(?:[\t\n\f\r ]+[a-zA-Z][a-zA-Z0-9_:.-]*"
-    rb"(?:=(?:\"[^\"<>]*\"|'[^'<>]*'|[^\t\n\f\r \"'`=<>/]+))?)+[\t\n\f\r ]*>"
-    % any_case(b"b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u")
+    rb"(?:=(?:\"[^\"<>]*\"|'[^'<>]*'|[^\t\n\f\r \"'`=<>/]+))?)+[\t\n\f\r ]*>" % _FORMATTING
 ).fullmatch
 _too_many_attributes: Final = re.compile(rb"</?%s(?:%s){%d}" % (NAME, ATTRIBUTE, MAX_ATTRIBUTES + 1))
 _remove_quoted: Final = re.compile(rb"\"[^\"]*\"|'[^']*'").sub
@@ -77,17 +82,27 @@ _find_names: Final = re.compile(rb"[^\t\n\f\r \"'/=<>]+").findall
 
 def parse(body: bytes) -> LexborHTMLParser:
     """The tree of a page in UTF-8, within the bounds of this module."""
-    if len(body) > _SMALL_BYTES:
-        tags = body.count(b"<")
-        tags_found: list[bytes] | None = _find_formatting_or_sought(body) if _FEW_TAGS < tags <= _MANY_TAGS else None
-        if not _is_surely_cheap(body, tags, tags_found):
-            body = _cut_at_limit(body)
-            if TagSurvey(body, rewrite=False).exceeds:
-                _log.warning("Rewriting a page of %d bytes that exceeds the bounds of HTML", len(body))
-                body = b"".join(TagSurvey(body, rewrite=True).pieces)
-        elif tags_found is not None:
-            return _SearchedParser(body, _find_absent(tags_found))
+    tree = parse_if_cheap(body)
+    if tree is not None:
+        return tree
+    body = _cut_at_limit(body)
+    if TagSurvey(body, rewrite=False).exceeds:
+        _log.warning("Rewriting a page of %d bytes that exceeds the bounds of HTML", len(body))
+        body = b"".join(TagSurvey(body, rewrite=True).pieces)
     return LexborHTMLParser(body, options=_OPTIONS)
+
+
+def parse_if_cheap(body: bytes) -> LexborHTMLParser | None:
+    """The tree of a page that surely parses in linear time; None for others."""
+    if len(body) <= _SMALL_BYTES:
+        return LexborHTMLParser(body, options=_OPTIONS)
+    tags = body.count(b"<")
+    tags_found: list[bytes] | None = _find_formatting_or_sought(body) if _FEW_TAGS < tags <= _MANY_TAGS else None
+    if not _is_surely_cheap(body, tags, tags_found):
+        return None
+    if tags_found is None:
+        return LexborHTMLParser(body, options=_OPTIONS)
+    return _SearchedParser(body, _find_absent(tags_found))
 
 
 class _SearchedParser(LexborHTMLParser):
@@ -145,7 +160,8 @@ def _is_surely_cheap(body: bytes, tags: int, tags_found: list[bytes] | None) -> 
         formatting = [each for each in tags_found if not _is_sought(each)]
         count = len(formatting)
         if count * (tags - count) > _MAX_REOPENED:
-            count -= _count_alike(formatting)
+            formatting = list(filter(_is_formatting, formatting))
+            count = len(formatting) - _count_alike(formatting)
             if count * (tags - count) > _MAX_REOPENED:
                 return False
     if size > _LARGE_BYTES:

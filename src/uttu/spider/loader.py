@@ -7,7 +7,6 @@ The file runs as the module ``uttu_spider``, with its folder at the front of ``s
 from __future__ import annotations
 
 import contextlib
-import difflib
 import dis
 import importlib.util
 import inspect
@@ -77,6 +76,8 @@ def _suggest_file(path: Path) -> str:
             return f"; did you mean {meant}?"
     with contextlib.suppress(OSError):
         names = [each.name for each in path.parent.iterdir() if each.suffix == ".py"]
+        import difflib  # slow to import, and seldom needed
+
         if close := difflib.get_close_matches(f"{path.stem}.py", names, n=1):
             return f"; did you mean {path.parent / close[0]}?"
     return ""

@@ -2,8 +2,8 @@
 
 :func:`find_refresh_target` finds the target of ``<meta http-equiv=refresh>`` without parsing the page.
 
-HTML and XML are parsed on first use. The engine calls :meth:`Page.prepare` first, which parses a page of more than
-``html.THREAD_BYTES`` in a thread.
+HTML and XML are parsed on first use. The engine calls :meth:`Page.prepare` first, which parses pages of more than
+``html.THREAD_BYTES`` before, and in a thread if that may take long.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from selectolax.lexbor import LexborNode
+from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from uttu.clients.addresses import mask_logins
 from uttu.model import Headers, Links, Request, Response
@@ -171,7 +171,7 @@ class Page:
         return "html" in content_type or "json" in content_type or self._is_xml
 
     async def prepare(self) -> None:
-        """Parse a large HTML or XML page in a thread, so that the event loop keeps running. The engine awaits this.
+        """Parse a large HTML or XML page, in a thread if it takes long. The engine awaits this.
 
         Other pages are parsed when a handler first selects an element.
         """
@@ -181,7 +181,9 @@ class Page:
             # lxml keeps all names of elements and attributes until the thread that parsed them ends, so use a new one.
             await run_in_new_thread(lambda: self._document)
         elif "html" in self.headers.get("content-type", "html").lower():
-            await run_in_new_thread(lambda: self._roots)
+            body = self._utf8_body
+            if len(body) > html.LOOP_BYTES or not self._keep_tree(html.parse_if_cheap(body)):
+                await run_in_new_thread(lambda: self._roots)
 
     def css(self, query: str) -> Selection:
         """Select elements by CSS. ``::text`` and ``::attr(name)`` select strings.
@@ -340,9 +342,17 @@ class Page:
     def _roots(self) -> tuple[LexborNode, ...]:
         """The root of the HTML tree, or nothing. The tree lives as long as this reference to its root."""
         if self._cached_roots is None:
-            root = html.parse(self.body if self.encoding == "utf-8" else self.text.encode(errors="replace")).root
-            self._cached_roots = () if root is None else (root,)
-        return self._cached_roots
+            self._keep_tree(html.parse(self._utf8_body))
+        return self._cached_roots or ()
+
+    def _keep_tree(self, tree: LexborHTMLParser | None) -> bool:
+        if tree is not None:
+            self._cached_roots = () if tree.root is None else (tree.root,)
+        return tree is not None
+
+    @property
+    def _utf8_body(self) -> bytes:
+        return self.body if self.encoding == "utf-8" else self.text.encode(errors="replace")
 
     @property
     def _document(self) -> Document | XmlDocument:

@@ -11,7 +11,6 @@ request is settled from the known rules (:func:`request_sitemaps`), and only the
 from __future__ import annotations
 
 import asyncio
-import difflib
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -232,6 +231,8 @@ class Spider:
         # Only called for names that do not exist. Give hints for names that people know from other tools.
         hint = _HINTS.get(name)
         if hint is None and not name.startswith("_"):
+            import difflib  # slow to import, and seldom needed
+
             close = difflib.get_close_matches(name, [each for each in dir(type(self)) if each[0] != "_"], n=1)
             hint = f"did you mean {close[0]!r}?" if close else ""
         raise AttributeError(f"A spider has no {name!r}{'; ' + hint if hint else ''}", name=name, obj=self)
