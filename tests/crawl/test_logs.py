@@ -67,7 +67,8 @@ def test_all_processes_log_to_one_file_as_json(project: Project) -> None:
         (200, "GET", f"{site.url}p/{number}") for number in range(300)
     }
     assert len(pages) == 300
-    assert all(row["bytes"] > 0 and row["seconds"] >= 0.01 for row in pages)
+    # An event loop may wake up a little before its time.
+    assert all(row["bytes"] > 0 and row["seconds"] > 0.009 for row in pages)
     assert len({row["process"] for row in pages}) == 2
     own = [row for row in logged if row["logger"] == "uttu.spider.pages"]
     assert {row["url"] for row in own if row["level"] == "info"} == {row["url"] for row in pages}

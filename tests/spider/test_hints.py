@@ -277,6 +277,10 @@ def page() -> Page:
         (lambda: page().follow_all(css="a"), "pass the selector by position"),
         (lambda: page().follow_all(allow="x"), "page.links(allow=…)"),
         (lambda: page().follow("a", dont_filter=True), "Use salt="),
+        (lambda: page().follow(5), "Cannot follow 5: give a URL"),  # type: ignore[arg-type]
+        (lambda: page().follow(b"/a"), "Cannot follow b'/a': give a URL"),  # type: ignore[arg-type]
+        (lambda: page().follow_all({"url": "/a"}), "Cannot follow {'url': '/a'}: give a URL"),
+        (lambda: page().follow_all(["/a", 5]), "Cannot follow 5: give a URL"),  # type: ignore[list-item]
         (lambda: page().follow("a", handler=parse), "Use to=parse"),
         (lambda: Request.to("https://example.org/", handler=parse), "Use handler='parse'"),
         (lambda: Request("https://example.org/", handler=parse), "Use handler='parse'"),  # type: ignore[arg-type]

@@ -160,6 +160,12 @@ def test_follow_all_of_urls() -> None:
     ]
 
 
+def test_follow_all_skips_what_was_not_found() -> None:
+    page = page_of(LINKS, "http://example.org/")
+    links = ["/a", page.css("nothing::attr(href)").get(), page.css("nothing"), "/c"]
+    assert [request.url for request in page.follow_all(links)] == ["http://example.org/a", "http://example.org/c"]
+
+
 def test_json() -> None:
     assert page_of('{"a": [1, 2]}', content_type="application/json").json() == {"a": [1, 2]}
     with pytest.raises(ValueError, match="is not JSON"):

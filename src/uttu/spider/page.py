@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 import re
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -261,11 +262,11 @@ class Page:
         return next(iter(links), None)
 
     def follow_all(
-        self, target: Target | Iterable[str | Selection] = "a", *, to: Handler | str = "", **fields: Any
+        self, target: Target | Iterable[str | Selection | None] = "a", *, to: Handler | str = "", **fields: Any
     ) -> Sequence[Request]:
         """Requests for all links of ``target``: a selection, a string as in :meth:`follow`, or an iterable of these.
 
-        Strings in an iterable are URLs. Elements without a link are skipped.
+        Strings in an iterable are URLs. Elements without a link, and None, are skipped.
 
         :raises ValueError: a string could be a URL or a selector, or there are more than ``MAX_TARGETS`` links.
         """
@@ -280,15 +281,22 @@ class Page:
             links.to(self.url)  # raise for an unknown field here, in the call that has it
         return links
 
-    def _find_links(self, target: Target | Iterable[str | Selection]) -> list[str]:
+    def _find_links(self, target: object) -> list[str]:
         """The links of a target, as they are written on the page."""
         if isinstance(target, str):
             return self._find_links_by_string(target)
         if isinstance(target, Selection):
             return target._get_links()
+        if not isinstance(target, Iterable) or isinstance(target, bytes | Mapping):
+            raise _refuse_target(target)
         texts: list[str] = []
         for each in target:
-            texts += [each] if isinstance(each, str) else each._get_links()
+            if isinstance(each, str):
+                texts.append(each)
+            elif isinstance(each, Selection):
+                texts += each._get_links()
+            elif each is not None:
+                raise _refuse_target(each)
             if len(texts) > MAX_TARGETS:
                 raise ValueError(f"page.follow_all() takes at most {MAX_TARGETS:,} links")
         return texts
@@ -377,6 +385,13 @@ class Page:
 
     def __repr__(self) -> str:
         return f"<Page {self.status} {self.url}>"
+
+
+def _refuse_target(target: object) -> TypeError:
+    return TypeError(
+        f"Cannot follow {reprlib.repr(target)}: give a URL, a CSS selector, a selection, or a list of URLs or "
+        "selections."
+    )
 
 
 def _replace_lone_surrogate(found: re.Match[str]) -> str:
