@@ -22,6 +22,10 @@ from uttu.api.server import DashboardServer, bind, make_server
 from uttu.api.settings import load_config
 
 PASSWORD = "correct horse"
+# A page that is open, or its stream, says within this time that a server was killed.
+SAID_SECONDS = 2.0
+# For a machine that does other things as well.
+SLACK_SECONDS = 1.0
 
 
 class Answer(msgspec.Struct, frozen=True):
