@@ -132,6 +132,6 @@ def find_free_port() -> int:
 def add_users(folder: Path) -> dict[Role, str]:
     """A user for each role, whose name is the role; and a token for each, which is returned."""
     accounts = Accounts(load_config(folder, environment={}).access_file)
-    for role in Role:
+    for role in reversed(Role):
         accounts.add_user(str(role), PASSWORD, role)
     return {role: accounts.add_token(f"{role}-token", role) for role in Role}

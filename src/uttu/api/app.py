@@ -210,7 +210,7 @@ def _answer(endpoint: Endpoint) -> Any:
 
 async def show_openapi(request: Request) -> Response:
     """The OpenAPI document. It holds no data, so it needs no login."""
-    document = describe_api((*ENDPOINTS, *PUBLIC))
+    document = describe_api((*ENDPOINTS, *PUBLIC), request.state.context.access.cookie)
     root = str(request.scope.get("root_path", ""))
     if root:
         document["servers"] = [{"url": root}]

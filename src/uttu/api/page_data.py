@@ -171,9 +171,9 @@ class DashboardData:
         return await buses.peek_deliveries(self._context, bus, group, limit, dead)
 
     async def publish_message(
-        self, bus: str, topic: str, payload: str, key: str, headers: Mapping[str, str], by: str
+        self, bus: str, topic: str, payload: str, key: str, headers: Mapping[str, str], text: bool, by: str
     ) -> None:
-        await buses.publish_message(self._context, bus, topic, payload, key, dict(headers), by)
+        await buses.publish_message(self._context, bus, topic, payload, key, dict(headers), text, by)
 
     async def purge_group(self, bus: str, group: str, dead: bool, forget: bool, by: str) -> int:
         return (await buses.purge_group(self._context, bus, group, dead, forget, by)).count

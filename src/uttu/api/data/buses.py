@@ -138,9 +138,10 @@ async def publish_message(
     payload: str,
     key: str = "",
     headers: dict[str, str] = {},  # noqa: B006
+    text: bool = False,
     by: str = "",
 ) -> PublishResult:
-    """Publish one message; ``payload`` is JSON as text."""
+    """Publish one message. ``payload`` is JSON as text; with ``text`` it is sent as it is, whatever it is."""
     refused: list[str] = []
     try:
         template = MessageTemplate(topic=topic, key=key, headers=dict(headers))
@@ -149,14 +150,16 @@ async def publish_message(
         raise BadParameters(str(error)) from error
     if not topic:
         raise BadParameters("Give a topic")
+    # A whole message may have its payload as text.
+    given = msgspec.json.encode({"text": payload}).decode() if text else payload
     published = await context.change_broker(
         bus,
         operations.publish_messages(
-            context.bus_url(bus), template, [payload], "", refused.append, whole=False, max_lag=None
+            context.bus_url(bus), template, [given], "", refused.append, whole=text, max_lag=None
         ),
     )
     if published.bad:
-        raise BadParameters("; ".join(refused) or "The payload is not JSON")
+        raise BadParameters("; ".join(refused).removeprefix("uttu: argument 1: ") or "The payload is not JSON")
     return published
 
 
