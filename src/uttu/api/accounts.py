@@ -318,7 +318,10 @@ def _check_name(name: str) -> None:
 
 def _check_admin(found: AccessFile, role: Role) -> None:
     if role is not Role.ADMIN and not any(user.role is Role.ADMIN for user in found.users.values()):
-        raise UsageError("The first user must be an admin, as nobody else could manage the dashboard: use --role admin")
+        raise UsageError(
+            "The first user must be an admin, as nobody else could manage the dashboard: give the role admin "
+            "(--role admin)"
+        )
 
 
 def _check_password(password: str) -> None:
