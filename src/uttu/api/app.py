@@ -120,7 +120,7 @@ class Guard:
     def __init__(self, app: ASGIApp, context: Context, sections: frozenset[str]) -> None:
         self._app = app
         self._context = context
-        # A path prefix such as /jobs can't be told from a page. Then only a proxy can remove it.
+        # A path prefix such as /jobs could also be a page. Then only a proxy can remove it.
         root = context.config.settings.root_path
         self._prefix = root if root and root.split("/")[1] not in sections else ""
 
