@@ -19,6 +19,7 @@ LONG = (
     "jobs/test_crawl_task.py",
     "bus/test_rabbitmq_failures.py",
     "jobs/test_commands.py",
+    "api/test_broker_kills.py",
     "cli/test_up.py",
     "jobs/test_crawl_task_kills.py",
     "jobs/test_bad_input.py",

@@ -321,18 +321,34 @@ def convert_setting(value: Any, expected: Any) -> Any:
     return msgspec.convert(value, expected, strict=False)
 
 
+def convert_table_entry(source: str, name: str, value: Any, types: Mapping[str, Any]) -> Any:
+    """Convert an entry of a table of ``uttu.toml``, such as ``[jobs]``.
+
+    :param source: Where it was given, for the message.
+    :param types: The types of all settings of the table.
+    :raises ConfigError: there is no such setting, or the value can't be converted.
+    """
+    if name not in types:
+        close = _closest(name, types)
+        raise ConfigError(f"{source}: There is no such setting" + (f"; did you mean {close!r}?" if close else ""))
+    try:
+        return convert_setting(value, types[name])
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"{source} = {mask_password(str(value))}: {error}") from error
+
+
 def _suggest(name: str) -> str:
     """A hint for the name of a setting that does not exist."""
     if hint := _OTHER_CRAWLERS.get(name.upper(), _OTHER_CRAWLERS.get(name.upper().replace("-", "_"), "")):
         return f"; in Uttu, {hint}"
-    close = _closest(name.lower().replace("-", "_"))
+    close = _closest(name.lower().replace("-", "_"), _TYPES)
     return f"; did you mean {close!r}?" if close else ""
 
 
-def _closest(name: str) -> str | None:
+def _closest(name: str, known: Iterable[str]) -> str | None:
     import difflib
 
-    return next(iter(difflib.get_close_matches(name, _TYPES, n=1)), None)
+    return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
 
 
 def find_misspelled_variables(environment: Mapping[str, str]) -> dict[str, str]:

@@ -22,6 +22,10 @@ from uttu.api.server import DashboardServer, bind, make_server
 from uttu.api.settings import load_config
 
 PASSWORD = "correct horse"
+# A page that is open, or its stream, says within this time that a server was killed.
+SAID_SECONDS = 2.0
+# For a machine that does other things as well.
+SLACK_SECONDS = 1.0
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -128,6 +132,6 @@ def find_free_port() -> int:
 def add_users(folder: Path) -> dict[Role, str]:
     """A user for each role, whose name is the role; and a token for each, which is returned."""
     accounts = Accounts(load_config(folder, environment={}).access_file)
-    for role in Role:
+    for role in reversed(Role):
         accounts.add_user(str(role), PASSWORD, role)
     return {role: accounts.add_token(f"{role}-token", role) for role in Role}

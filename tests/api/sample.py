@@ -586,9 +586,9 @@ class SampleData:
         ][:limit]
 
     async def publish_message(
-        self, bus: str, topic: str, payload: str, key: str, headers: Mapping[str, str], by: str
+        self, bus: str, topic: str, payload: str, key: str, headers: Mapping[str, str], text: bool, by: str
     ) -> None:
-        self.calls.append(("publish_message", bus, topic, payload, key, dict(headers), by))
+        self.calls.append(("publish_message", bus, topic, payload, key, dict(headers), text, by))
 
     async def purge_group(self, bus: str, group: str, dead: bool, forget: bool, by: str) -> int:
         self.calls.append(("purge_group", bus, group, dead, forget, by))

@@ -15,7 +15,7 @@ from tests.cli.conftest import make_crawl
 from uttu.api.access import Session
 from uttu.api.accounts import Role
 from uttu.api.endpoints import Endpoint
-from uttu.api.pages.routes import PAGES
+from uttu.api.pages.routes import FORMS, PAGES
 from uttu.api.routes import ENDPOINTS
 
 ALL = [pytest.param(each, id=each.name) for each in ENDPOINTS if each.media_type != "text/event-stream"]
@@ -176,3 +176,12 @@ def test_what_is_done_is_written_down(guarded: Guarded) -> None:
     assert "secret-word" not in Path(".uttu/dashboard/audit.jsonl").read_text()
     older = dashboard.get(f"/api/v1/audit?limit=2&before={found['next']}", token=guarded.tokens[Role.ADMIN]).json
     assert older["entries"][0]["position"] < done["position"]
+
+
+def test_pages_and_the_api_need_the_same_roles() -> None:
+    api = {endpoint.name: endpoint.role for endpoint in ENDPOINTS}
+    # A form is handled by a function with the name of the endpoint that does the same.
+    both = {form.handle.__name__: form.role for form in FORMS if form.handle.__name__ in api}
+    assert len(both) >= 15
+    assert {"resize_pool", "shut_down_worker"} <= both.keys()
+    assert {name: str(api[name]) for name in both} == {name: str(role) for name, role in both.items()}

@@ -25,6 +25,7 @@ def accounts(tmp_path: Path) -> Accounts:
 
 
 def test_users(accounts: Accounts) -> None:
+    accounts.add_user("root", "long enough", Role.ADMIN)
     accounts.add_user("wang", "long enough", Role.OPERATOR)
     assert accounts.check_password("wang", "long enough") == User("wang", Role.OPERATOR)
     assert accounts.check_password("wang", "wrong") is None
@@ -37,6 +38,24 @@ def test_users(accounts: Accounts) -> None:
         accounts.add_user("../li", "long enough", Role.ADMIN)
     accounts.remove_user("wang")
     assert accounts.check_password("wang", "long enough") is None
+
+
+def test_the_first_user_is_an_admin(accounts: Accounts, uttu: Uttu, monkeypatch: pytest.MonkeyPatch) -> None:
+    for role in (Role.VIEWER, Role.OPERATOR):
+        with pytest.raises(UsageError, match="must be an admin"):
+            accounts.add_user("wang", "long enough", role)
+    assert accounts.is_empty
+    monkeypatch.setattr(sys, "stdin", io.StringIO("long enough\n"))
+    told = uttu("dashboard", "user", "add", "wang")
+    assert told.code == 2
+    assert "--role admin" in told.err
+    assert Accounts(FILE).is_empty
+    accounts.add_user("wang", "long enough", Role.ADMIN)
+    accounts.add_user("li", "long enough", Role.VIEWER)
+    # Without an admin, the next user must be one again.
+    accounts.remove_user("wang")
+    with pytest.raises(UsageError, match="must be an admin"):
+        accounts.add_user("zhao", "long enough", Role.VIEWER)
 
 
 def test_tokens_are_stored_as_hashes(accounts: Accounts, tmp_path: Path) -> None:
@@ -109,11 +128,16 @@ def test_no_other_address_without_users(uttu: Uttu, host: str) -> None:
     told = uttu("dashboard", "--host", host)
     assert told.code == 2
     assert "uttu dashboard user add" in told.err
+    assert "leave out --host" in told.err
 
 
 def test_no_other_name_without_users(uttu: Uttu) -> None:
     Path("uttu.toml").write_text('[dashboard]\nhosts = ["crawls.example"]\n')
-    assert uttu("dashboard").code == 2
+    told = uttu("dashboard")
+    assert told.code == 2
+    assert "crawls.example" in told.err
+    assert "the setting hosts" in told.err
+    assert "--host" not in told.err
 
 
 def test_a_port_that_is_taken(uttu: Uttu) -> None:

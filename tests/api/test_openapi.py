@@ -18,6 +18,8 @@ def test_the_document_is_valid_and_describes_all_routes(dashboard: Dashboard) ->
     assert answer.status == 200
     document = answer.json
     validate(document)
+    cookie = document["components"]["securitySchemes"]["session"]["name"]
+    assert cookie == f"uttu_session_{dashboard.port}" == dashboard.context.access.cookie
     described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     routes = [each for each in dashboard.server.config.app.routes if isinstance(each, Route)]  # type: ignore[union-attr]
     served = {

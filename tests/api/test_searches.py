@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from tests.api.running import Dashboard, run_dashboard
-from uttu.api.context import Context, SharedCache
+from uttu.api.context import FRESH_SECONDS, Context, SharedCache
 from uttu.api.data import crawls as data
 from uttu.api.problems import StillSearching, Unavailable
 from uttu.api.settings import load_config
 from uttu.errors import StoreError
 from uttu.operations import explanation
+from uttu.testing.waiting import wait_until
 
 URL = "https://shop.example/1"
 
@@ -39,16 +40,12 @@ def test_a_page_does_not_wait_for_a_search(folder: Path, monkeypatch: pytest.Mon
     slow = Slow(monkeypatch, 3.0)
     with run_dashboard(folder) as dashboard:
         path = f"/crawls/local/shop/requests?url={URL}"
-        began = time.monotonic()
-        page = dashboard.get(path)
-        assert b"data-searching" in page.body
-        while b'class="story"' not in (page := dashboard.get(path)).body:
-            assert time.monotonic() - began < 20
-            time.sleep(0.1)
-        assert b"data-searching" not in page.body
+        assert b"data-searching" in dashboard.get(path).body
+        wait_until(lambda: b'class="story"' in dashboard.get(path).body, "the story is shown", 20)
+        assert b"data-searching" not in dashboard.get(path).body
         assert slow.calls == 1
         # The result counts for longer than that of a quick call.
-        time.sleep(1.5)
+        dashboard.context.cache.clock = lambda: time.monotonic() + 3 * FRESH_SECONDS
         assert b'class="story"' in dashboard.get(path).body
         assert slow.calls == 1
 
@@ -60,8 +57,7 @@ def test_the_api_says_when_to_ask_again(dashboard: Dashboard, monkeypatch: pytes
     answer = dashboard.get(path)
     assert answer.status == 503
     assert answer.headers["retry-after"]
-    time.sleep(1.0)
-    assert dashboard.get(path).status == 200
+    wait_until(lambda: dashboard.get(path).status == 200, "the search has ended", 10)
 
 
 async def test_a_search_that_fails_is_repeated(tmp_path: Path) -> None:

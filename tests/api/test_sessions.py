@@ -92,4 +92,16 @@ def test_secure_cookies_behind_a_proxy(folder: Path) -> None:
         assert "path=/uttu" in flags
         assert "strict-transport-security" in answer.headers
         assert '"192.0.2.7"' in Path(".uttu/dashboard/audit.jsonl").read_text()
-        assert running.get("/").headers["location"] == "/uttu/login"
+        # With and without a proxy that removes the prefix.
+        for path in ("/", "/uttu/", "/uttu"):
+            assert running.get(path).headers["location"] == "/uttu/login"
+        assert running.server.config.app.state.context.config.settings.url.endswith("/uttu/")  # type: ignore[union-attr]
+        assert running.get("/uttu/login").status == running.get("/login").status == 200
+        assert running.get("/uttu/api/v1/openapi.json").json == running.get("/api/v1/openapi.json").json
+        assert running.get("/uttuother").status == 404
+
+
+def test_a_prefix_that_is_a_page(folder: Path) -> None:
+    Path("uttu.toml").write_text('[dashboard]\nroot_path = "/queues"\n')
+    with run_dashboard(folder) as running:
+        assert b"<title>Queues" in running.get("/queues").body

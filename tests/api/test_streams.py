@@ -7,13 +7,15 @@ import io
 import re
 import socket
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
 from tests.api.running import Dashboard
-from uttu.api import streams
+from uttu.api import metrics, streams
+from uttu.model.crawl import WorkerReport
 
 RATE = "/api/v1/crawls/local/shop:rate"
 
@@ -159,6 +161,12 @@ def test_metrics(dashboard: Dashboard) -> None:
     # Labels are bounded: neither hosts nor URLs.
     assert "example" not in text
     assert "http" not in text.replace("Whether", "")
+
+
+def test_fetches_without_a_response_are_counted() -> None:
+    reports = {"a": (0.0, WorkerReport(statuses={"200": 3, "404": 1}, failed=2)), "b": (0.0, WorkerReport(failed=1))}
+    counted = metrics._count_classes(SimpleNamespace(workers=reports))  # type: ignore[arg-type]
+    assert counted == {"none": 3, "1xx": 0, "2xx": 3, "3xx": 0, "4xx": 1, "5xx": 0}
 
 
 def test_health(dashboard: Dashboard) -> None:

@@ -89,6 +89,28 @@ async def test_dead_letters_of_the_version_before_get_groups(
     assert await store.inspector.dead_groups() == []
 
 
+async def test_grouping_goes_on_if_nobody_waits(
+    server: RedisServer, catalog: RedisCatalog, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_letters, "_AT_ONCE", 7)
+    store = await catalog.create(name, EASY)
+    await bury(store, 50)
+    forget_groups(server, name)
+    async with depot_at(server.url) as other:
+        again = await other.open(name, EASY)
+        cached = other._caches.find(f"uttu:{{{name}}}:1:")
+        look = asyncio.create_task(again.inspector.dead_groups())
+        while cached.grouping is None:  # noqa: ASYNC110 - it changes without an event
+            await asyncio.sleep(0)
+        look.cancel()
+        await asyncio.gather(look, return_exceptions=True)
+        # No second scan is begun while the first one runs.
+        before = scans(server)
+        await cached.grouping
+        assert sum(group.count for group in await again.inspector.dead_groups()) == 50
+        assert scans(server) - before <= 1
+
+
 async def test_letters_that_workers_of_the_version_before_add_are_found_later(
     server: RedisServer, catalog: RedisCatalog, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,7 +108,7 @@ class Access:
         self._names = AttemptLimit(_MOST_PER_NAME)
         self._hashing = asyncio.Semaphore(_MOST_HASHES)
         # Cookies are shared by all ports of a host.
-        self._cookie = f"uttu_session_{self._settings.port}"
+        self.cookie = f"uttu_session_{self._settings.port}"
         self._visit_cookie = f"uttu_visit_{self._settings.port}"
 
     @property
@@ -145,7 +145,7 @@ class Access:
             if "x-forwarded-for" in connection.headers or "forwarded" in connection.headers:
                 raise Forbidden("Behind a proxy the dashboard needs users: uttu dashboard user add NAME --role admin")
             return Visitor(user=LOCAL_USER, via="local", csrf=self._sign_csrf("local"))
-        session = self._read_session(connection.cookies.get(self._cookie, ""))
+        session = self._read_session(connection.cookies.get(self.cookie, ""))
         if session is not None:
             found = self.accounts.read()
             stored = found.users.get(session.user)
@@ -278,13 +278,13 @@ class Access:
         """Set the cookie of a session."""
         payload = base64.urlsafe_b64encode(msgspec.json.encode(session)).decode().rstrip("=")
         value = f"{payload}.{sign(self._key, 'session', payload)}"
-        self._set_cookie(request, response, self._cookie, value, int(self._settings.session_hours * 3600))
+        self._set_cookie(request, response, self.cookie, value, int(self._settings.session_hours * 3600))
 
     def end_session(self, request: HTTPConnection, response: Response, visitor: Visitor) -> None:
         """End a session, and remove its cookie."""
         if visitor.session is not None:
             self.accounts.end_session(visitor.session.id, visitor.session.expires)
-        self._set_cookie(request, response, self._cookie, "", 0)
+        self._set_cookie(request, response, self.cookie, "", 0)
 
     def set_visit(self, request: HTTPConnection, response: Response, visitor: Visitor) -> None:
         """Set the cookie of a visitor without a session, for the login form."""
@@ -340,8 +340,11 @@ def check_bind(config: DashboardConfig, accounts: Accounts) -> None:
     settings = config.settings
     if settings.is_local or not accounts.is_empty:
         return
-    what = f"{settings.host}:{settings.port}" if not is_loopback(settings.host) else ", ".join(settings.hosts)
+    if is_loopback(settings.host):
+        what, hint = ", ".join(settings.hosts), "remove these names from the setting hosts"
+    else:
+        what, hint = f"{settings.host}:{settings.port}", "leave out --host and the setting host"
     raise UsageError(
         f"Others can reach the dashboard at {what}, and it has no users. Add one first with: uttu dashboard user add "
-        "NAME --role admin; or leave out --host, to listen on 127.0.0.1 only"
+        f"NAME --role admin; or {hint}, so that only this machine can reach it"
     )

@@ -134,20 +134,28 @@ class Accounts:
         return sorted(users, key=lambda row: row.name) + sorted(tokens, key=lambda row: row.name)
 
     def add_user(self, name: str, password: str, role: Role) -> None:
-        """Add a user.
+        """Add a user. The first one must be an admin: from then on everybody has to log in.
 
-        :raises UsageError: the name or the password can't be used, or the name is taken.
+        :raises UsageError: the name or the password can't be used, the name is taken, or nobody would be an admin.
         """
         _check_name(name)
         _check_password(password)
         stored = _store_password(password, role)
 
         def add(found: AccessFile) -> AccessFile:
+            _check_admin(found, role)
             if name in found.users:
                 raise UsageError(f"There is a user {name!r} already. Change the password: uttu dashboard user passwd")
             return msgspec.structs.replace(found, users=found.users | {name: stored})
 
         self._change(add)
+
+    def check_admin(self, role: Role) -> None:
+        """Check that a user of this role may be added now.
+
+        :raises UsageError: there is no admin yet.
+        """
+        _check_admin(self.read(), role)
 
     def change_password(self, name: str, password: str) -> None:
         """Set another password, which ends all sessions of the user.
@@ -306,6 +314,14 @@ def sign(key: bytes, purpose: str, text: str) -> str:
 def _check_name(name: str) -> None:
     if not name or len(name) > _LONGEST_NAME or not all(each.isalnum() or each in "-_.@" for each in name):
         raise UsageError(f"The name {name!r:.80} can't be used. Use letters, digits, '-', '_', '.' and '@'")
+
+
+def _check_admin(found: AccessFile, role: Role) -> None:
+    if role is not Role.ADMIN and not any(user.role is Role.ADMIN for user in found.users.values()):
+        raise UsageError(
+            "The first user must be an admin, as nobody else could manage the dashboard: give the role admin "
+            "(--role admin)"
+        )
 
 
 def _check_password(password: str) -> None:

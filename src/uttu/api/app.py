@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl
@@ -23,13 +23,13 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from uttu.api.access import CSRF_FIELD, SAFE_METHODS, Visitor, check_bind, find_address, is_own_path
 from uttu.api.accounts import Role, User
 from uttu.api.context import Context
-from uttu.api.data import buses
+from uttu.api.data import buses, jobs
 from uttu.api.endpoints import PREFIX, Endpoint, read_body, run_endpoint
 from uttu.api.openapi import describe_api
 from uttu.api.page_data import DashboardData
@@ -77,7 +77,7 @@ def create_app(config: DashboardConfig) -> Starlette:
     async def run(app: Starlette) -> AsyncIterator[None]:
         async with kept_connections() as kept:
             context.kept = kept
-            context.run_behind(context.import_celery())
+            context.run_behind(jobs.watch_tasks(context))
             watching = asyncio.create_task(buses.watch_lags(context))
             try:
                 yield
@@ -88,17 +88,18 @@ def create_app(config: DashboardConfig) -> Starlette:
                 await context.close()
                 context.kept = None
 
+    routes: list[BaseRoute] = [
+        *(Route(endpoint.path, _answer(endpoint), methods=[endpoint.method]) for endpoint in (*ENDPOINTS, *PUBLIC)),
+        Route(OPENAPI_PATH, show_openapi, methods=["GET"]),
+        Route("/login", _show_login, methods=["GET"]),
+        Route("/login", _log_in, methods=["POST"]),
+        Route("/logout", _log_out, methods=["POST"]),
+        Route("/account", _change_password, methods=["POST"]),
+        *pages.routes(),
+    ]
     app = Starlette(
-        routes=[
-            *(Route(endpoint.path, _answer(endpoint), methods=[endpoint.method]) for endpoint in (*ENDPOINTS, *PUBLIC)),
-            Route(OPENAPI_PATH, show_openapi, methods=["GET"]),
-            Route("/login", _show_login, methods=["GET"]),
-            Route("/login", _log_in, methods=["POST"]),
-            Route("/logout", _log_out, methods=["POST"]),
-            Route("/account", _change_password, methods=["POST"]),
-            *pages.routes(),
-        ],
-        middleware=[Middleware(Guard, context=context)],
+        routes=routes,
+        middleware=[Middleware(Guard, context=context, sections=_list_sections(routes))],
         exception_handlers={UttuError: _explain, HTTPException: _explain_http},
         lifespan=run,
     )
@@ -116,9 +117,12 @@ async def close_streams(app: Starlette) -> None:
 class Guard:
     """Checks every request before it reaches a route, and completes every response."""
 
-    def __init__(self, app: ASGIApp, context: Context) -> None:
+    def __init__(self, app: ASGIApp, context: Context, sections: frozenset[str]) -> None:
         self._app = app
         self._context = context
+        # A path prefix such as /jobs could also be a page. Then only a proxy can remove it.
+        root = context.config.settings.root_path
+        self._prefix = root if root and root.split("/")[1] not in sections else ""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -128,6 +132,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        self._remove_prefix(scope)
         request = Request(scope, receive)
         state = request.state
         state.context, state.user, state.visitor, state.csrf, state.target = self._context, None, Visitor(), "", ""
@@ -156,6 +161,15 @@ class Guard:
                 raise
             await (await _explain_failure(request, error))(scope, receive, complete)
 
+    def _remove_prefix(self, scope: Scope) -> None:
+        """Serve the path prefix also without a proxy that removes it, so that the address that we print works.
+
+        uvicorn puts the prefix before the path of every request, so here it is there twice.
+        """
+        if self._prefix and f"{scope['path']}/".startswith(f"{self._prefix * 2}/"):
+            path = scope["path"].removeprefix(self._prefix)
+            scope["path"] = f"{path}/" if path == self._prefix else path
+
     def _admit(self, request: Request) -> None:
         access = self._context.access
         access.check_host(request)
@@ -178,6 +192,11 @@ class Guard:
             status=status,
             error=request.state.error,
         )
+
+
+def _list_sections(routes: Sequence[BaseRoute]) -> frozenset[str]:
+    """The first segments of all paths."""
+    return frozenset(route.path.split("/")[1] for route in routes if isinstance(route, Route))
 
 
 def _add_headers(message: Message, scope: Scope) -> None:
@@ -210,7 +229,7 @@ def _answer(endpoint: Endpoint) -> Any:
 
 async def show_openapi(request: Request) -> Response:
     """The OpenAPI document. It holds no data, so it needs no login."""
-    document = describe_api((*ENDPOINTS, *PUBLIC))
+    document = describe_api((*ENDPOINTS, *PUBLIC), request.state.context.access.cookie)
     root = str(request.scope.get("root_path", ""))
     if root:
         document["servers"] = [{"url": root}]

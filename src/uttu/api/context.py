@@ -4,6 +4,10 @@ Many people look at the same pages. So results are kept for ``FRESH_SECONDS``, a
 all others that want the same wait for it (single flight). No call may hang: one that takes longer than ``CALL_SECONDS``
 ends with :class:`Unavailable`. The error is shared like a value.
 
+A page that is open shows within two seconds that a server was killed. These add up to less: ``FRESH_SECONDS``, the
+pause of the live stream (:mod:`uttu.api.pages.live`), and the time until a call fails. A store fails after
+``PATIENCE_SECONDS`` (:mod:`uttu.operations.connections`) at most; for a broker see :meth:`Context.ask_broker`.
+
 A search may look at everything that a crawl knows. It goes on without those who asked, who get
 :class:`StillSearching` instead, and ask again. Its result counts for ``_REST`` times as long as it took, so that an
 open page does not search all the time.
@@ -27,6 +31,7 @@ from uttu.api.accounts import Accounts
 from uttu.api.audit import AuditLog
 from uttu.api.problems import NotFound, StillSearching, Unavailable
 from uttu.api.settings import DashboardConfig
+from uttu.clients.reachability import find_refusal
 from uttu.errors import UttuError
 from uttu.operations.connections import KeptConnections, connect_configured_frontier
 
@@ -38,8 +43,11 @@ if TYPE_CHECKING:
     from uttu.operations.jobs import JobWorker
     from uttu.operations.task_monitor import TaskMonitor
 
-FRESH_SECONDS: Final = 1.0
+FRESH_SECONDS: Final = 0.5
 CALL_SECONDS: Final = 1.8
+# A call to a broker that takes longer is doubted: does its server still accept connections?
+_DOUBT_SECONDS: Final = 0.25
+_LONGEST_DOUBT_SECONDS: Final = 2.0
 # Changes may wait for a busy store; exports and moves take as long as they need.
 CHANGE_SECONDS: Final = 10.0
 LONG_SECONDS: Final = 3600.0
@@ -64,9 +72,10 @@ class _Entry(msgspec.Struct):
 
 
 class SharedCache:
-    """Results of calls by key. An error is kept as long as a value."""
+    """Results of calls by key. An error is kept as long as a value. ``clock`` returns seconds; tests advance it."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
         self._entries: dict[Any, _Entry] = {}
 
     async def get(
@@ -76,12 +85,12 @@ class SharedCache:
 
         :param rest: A value, but not an error, also counts for this many times as long as its call took.
         """
-        now = time.monotonic()
+        now = self.clock()
         entry = self._entries.get(key)
         if entry is None or entry.is_over(now, seconds, rest):
             if len(self._entries) >= _MOST_ENTRIES:
                 self._prune(now)
-            entry = _Entry(asyncio.create_task(_date(self._entries, key, call)), now)
+            entry = _Entry(asyncio.create_task(self._date(key, call)), now)
             # An error that nobody awaits any more is no news.
             entry.task.add_done_callback(lambda task: task.cancelled() or task.exception())
             self._entries[key] = entry
@@ -97,23 +106,22 @@ class SharedCache:
         for key in old:
             del self._entries[key]
 
+    async def _date(self, key: Any, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a call, and count the age of its result from its end."""
+        task = asyncio.current_task()
+        try:
+            return await call()
+        finally:
+            entry = self._entries.get(key)
+            if entry is not None and entry.task is task:
+                now = self.clock()
+                entry.began, entry.took = now, now - entry.began
+
     async def close(self) -> None:
         tasks = [entry.task for entry in self._entries.values() if not entry.task.done()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _date(entries: dict[Any, _Entry], key: Any, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a call, and count the age of its result from its end."""
-    task = asyncio.current_task()
-    try:
-        return await call()
-    finally:
-        entry = entries.get(key)
-        if entry is not None and entry.task is task:
-            now = time.monotonic()
-            entry.began, entry.took = now, now - entry.began
 
 
 class Context:
@@ -140,6 +148,8 @@ class Context:
         """The workers of jobs that answered last; None before the first answer."""
         self.lags: dict[str, deque[tuple[float, dict[str, int]]]] = {}
         """The lags of groups over time, by broker."""
+        self._refusing: set[str] = set()
+        """Brokers that refused a connection when they were last asked."""
         self._behind: set[asyncio.Task[Any]] = set()
         self._app: Celery | None = None
 
@@ -228,6 +238,52 @@ class Context:
                 raise
             raise StillSearching from error
 
+    async def read_broker(self, key: Any, bus: str, call: Callable[[str], Coroutine[Any, Any, T]]) -> T:
+        """As :meth:`read`, for a call that gets the URL of a broker.
+
+        :raises NotFound: there is no such broker.
+        """
+        url = self.bus_url(bus)
+        return await self.read((key, bus), f"The broker {bus}", lambda: self.ask_broker(bus, call(url)))
+
+    async def change_broker(self, bus: str, call: Coroutine[Any, Any, T], limit: float = CHANGE_SECONDS) -> T:
+        """As :meth:`change`, for a broker."""
+        return await self.change(f"The broker {bus}", self.ask_broker(bus, call), limit)
+
+    async def ask_broker(self, bus: str, call: Coroutine[Any, Any, T]) -> T:
+        """The result of a call to a broker. It ends as soon as the broker refuses connections.
+
+        Drivers would wait for the broker, some in threads that nobody can stop. So a broker that refused connections is
+        not asked before it accepts one.
+
+        :raises Unavailable: it refuses connections.
+        """
+        url = self.bus_url(bus)
+        if bus in self._refusing:
+            try:
+                await self._check_broker(bus, url)
+            except BaseException:
+                call.close()
+                raise
+        asking = self.run_behind(call)
+        # An error after its end was given up is no news.
+        asking.add_done_callback(lambda task: task.cancelled() or task.exception())
+        pause = _DOUBT_SECONDS
+        try:
+            while not (await asyncio.wait([asking], timeout=pause))[0]:
+                await self._check_broker(bus, url)
+                pause = min(2 * pause, _LONGEST_DOUBT_SECONDS)
+            return asking.result()
+        finally:
+            # Nobody waits for its end: closing a connection to a server that is away may take seconds.
+            asking.cancel()
+
+    async def _check_broker(self, bus: str, url: str) -> None:
+        if reason := await find_refusal(url):
+            self._refusing.add(bus)
+            raise Unavailable(f"The broker {bus} can't be reached: {reason}. Is the server running?")
+        self._refusing.discard(bus)
+
     async def _call(self, call: Callable[[], Awaitable[T]], what: str, limit: float) -> T:
         with self.kept.use() if self.kept is not None else contextlib.nullcontext():
             return await limit_time(call(), what, limit)
@@ -259,11 +315,12 @@ class Context:
         with contextlib.suppress(ImportError, UttuError):
             await asyncio.to_thread(import_module, "uttu.jobs.app")
 
-    def run_behind(self, call: Coroutine[Any, Any, object]) -> None:
-        """Run a call that nobody waits for."""
+    def run_behind(self, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run a call that nobody has to wait for."""
         task = asyncio.create_task(call)
         self._behind.add(task)
         task.add_done_callback(self._behind.discard)
+        return task
 
     async def read_in_thread(
         self, key: Any, what: str, call: Callable[[], T], seconds: float = FRESH_SECONDS, limit: float = CALL_SECONDS

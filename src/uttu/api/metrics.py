@@ -127,6 +127,8 @@ class _Page:
 def _count_classes(crawl: CrawlStatus) -> dict[str, int]:
     counts = dict.fromkeys(("none", "1xx", "2xx", "3xx", "4xx", "5xx"), 0)
     for _, report in crawl.workers.values():
+        # As in the history of a crawl: fetches that got no response.
+        counts["none"] += report.failed
         for status, count in report.statuses.items():
             name = f"{status[0]}xx" if status[:1] in "12345" and status != "" else "none"
             counts[name] += count

@@ -19,8 +19,8 @@ _REF: Final = "#/components/schemas/{name}"
 _PROBLEM: Final = {"$ref": "#/components/schemas/ErrorDocument"}
 
 
-def describe_api(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """The OpenAPI document of the endpoints."""
+def describe_api(endpoints: Sequence[Endpoint], cookie: str) -> dict[str, Any]:
+    """The OpenAPI document of the endpoints. ``cookie`` is the name of the session's cookie."""
     replaced = _Replacement()
     results = [replaced.of(endpoint.result) for endpoint in endpoints if endpoint.result is not None]
     bodies = [replaced.of(endpoint.body) for endpoint in endpoints if endpoint.body is not None]
@@ -50,7 +50,7 @@ def describe_api(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             "schemas": dict(sorted(components.items())),
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
-                "session": {"type": "apiKey", "in": "cookie", "name": "uttu_session"},
+                "session": {"type": "apiKey", "in": "cookie", "name": cookie},
             },
         },
     }

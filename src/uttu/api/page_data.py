@@ -20,7 +20,6 @@ from uttu.api.problems import BadParameters
 from uttu.errors import UttuError
 from uttu.model.inspection import DeadQuery, LanePage, LaneQuery
 from uttu.model.lease import LaneState
-from uttu.operations import bus as bus_operations
 from uttu.operations import diagnosis, spiders
 from uttu.operations.bus import BusDescription, Delivery, Group
 from uttu.operations.explanation import CrawlExplanation
@@ -169,17 +168,12 @@ class DashboardData:
         ]
 
     async def peek_messages(self, bus: str, group: str, limit: int, dead: bool) -> list[Delivery]:
-        url = self._context.bus_url(bus)
-        return await self._context.read(
-            ("deliveries", bus, group, limit, dead),
-            f"The broker {bus}",
-            lambda: bus_operations.peek_messages(url, group, limit, dead=dead),
-        )
+        return await buses.peek_deliveries(self._context, bus, group, limit, dead)
 
     async def publish_message(
-        self, bus: str, topic: str, payload: str, key: str, headers: Mapping[str, str], by: str
+        self, bus: str, topic: str, payload: str, key: str, headers: Mapping[str, str], text: bool, by: str
     ) -> None:
-        await buses.publish_message(self._context, bus, topic, payload, key, dict(headers), by)
+        await buses.publish_message(self._context, bus, topic, payload, key, dict(headers), text, by)
 
     async def purge_group(self, bus: str, group: str, dead: bool, forget: bool, by: str) -> int:
         return (await buses.purge_group(self._context, bus, group, dead, forget, by)).count

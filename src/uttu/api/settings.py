@@ -8,7 +8,6 @@ port and database: ``redis-127.0.0.1-6379-0``. It never contains a login.
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import os
 import re
@@ -19,13 +18,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from uttu.clients.addresses import mask_password
 from uttu.errors import ConfigError, UsageError
 from uttu.settings import (
     DATA_FOLDER,
     ENVIRONMENT_PREFIX,
     SETTINGS_FILE,
-    convert_setting,
+    convert_table_entry,
     load_bus,
     load_frontier,
     read_settings_file,
@@ -117,11 +115,13 @@ def load_config(
     table = read_settings_file(file).get(TABLE, {})
     if not isinstance(table, dict):
         raise ConfigError(f"{file}: dashboard must be a table. Write [dashboard], and its settings below")
-    merged = {name: _convert(f"{file}: dashboard.{name}", name, value) for name, value in table.items()}
+    merged = {
+        name: convert_table_entry(f"{file}: dashboard.{name}", name, value, _TYPES) for name, value in table.items()
+    }
     for name in _TYPES:
         variable = VARIABLE + name.upper()
         if variable in environment:
-            merged[name] = _convert(variable, name, environment[variable])
+            merged[name] = convert_table_entry(variable, name, environment[variable], _TYPES)
     settings = DashboardSettings(**merged)
     given = {name: value for name, value in (flags or {}).items() if value not in (None, "")}
     if given:
@@ -189,16 +189,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
-
-
-def _convert(source: str, name: str, value: Any) -> Any:
-    if name not in _TYPES:
-        close = difflib.get_close_matches(name, _TYPES, n=1)
-        raise ConfigError(f"{source}: There is no such setting" + (f"; did you mean {close[0]!r}?" if close else ""))
-    try:
-        return convert_setting(value, _TYPES[name])
-    except msgspec.MsgspecError as error:
-        raise ConfigError(f"{source} = {mask_password(str(value))}: {error}") from error
 
 
 _TYPES: dict[str, Any] = {field.name: field.type for field in msgspec.structs.fields(DashboardSettings)}

@@ -125,8 +125,10 @@ def record(action: str, target: str) -> None:
 
 @user.command("add")
 def add_user(name: AccountName, role: RoleName = "viewer") -> None:
-    """Add a user. The password is asked for, or read from standard input."""
-    accounts().add_user(name, read_password(), parse_role(role))
+    """Add a user; the first one must be an admin. The password is asked for, or read from standard input."""
+    known, chosen = accounts(), parse_role(role)
+    known.check_admin(chosen)
+    known.add_user(name, read_password(), chosen)
     record("user add", f"name={name} role={role}")
     print(f"{name} is added as {role}")
 

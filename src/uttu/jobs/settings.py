@@ -8,7 +8,6 @@ These are the few settings that a user of jobs has to choose. All of Celery's se
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +19,7 @@ import msgspec
 
 from uttu.clients.addresses import mask_password
 from uttu.errors import ConfigError
-from uttu.settings import ENVIRONMENT_PREFIX, SETTINGS_FILE, convert_setting, read_settings_file
+from uttu.settings import ENVIRONMENT_PREFIX, SETTINGS_FILE, convert_table_entry, read_settings_file
 
 TABLE = "jobs"
 VARIABLE = ENVIRONMENT_PREFIX + "JOBS_"
@@ -116,22 +115,12 @@ def load_job_settings(folder: Path = Path(), environment: Mapping[str, str] = os
     table = read_settings_file(file).get(TABLE, {})
     if not isinstance(table, dict):
         raise ConfigError(f"{file}: jobs must be a table. Write [jobs], and its settings below")
-    merged = {name: _convert(f"{file}: jobs.{name}", name, value) for name, value in table.items()}
+    merged = {name: convert_table_entry(f"{file}: jobs.{name}", name, value, _TYPES) for name, value in table.items()}
     for name in _TYPES:
         variable = VARIABLE + name.upper()
         if variable in environment:
-            merged[name] = _convert(variable, name, environment[variable])
+            merged[name] = convert_table_entry(variable, name, environment[variable], _TYPES)
     return JobSettings(**merged)
-
-
-def _convert(source: str, name: str, value: Any) -> Any:
-    if name not in _TYPES:
-        close = difflib.get_close_matches(name, _TYPES, n=1)
-        raise ConfigError(f"{source}: There is no such setting" + (f"; did you mean {close[0]!r}?" if close else ""))
-    try:
-        return convert_setting(value, _TYPES[name])
-    except msgspec.MsgspecError as error:
-        raise ConfigError(f"{source} = {mask_password(str(value))}: {error}") from error
 
 
 _TYPES: dict[str, Any] = {field.name: field.type for field in msgspec.structs.fields(JobSettings)}

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -137,7 +138,13 @@ def group_reason(reason: str) -> str:
     URLs, quoted texts and numbers are replaced. The number of a status stays: there are few, and each is another
     problem.
     """
-    lines = reason[:_LONGEST_REASON].strip().splitlines()
+    return _group(reason[:_LONGEST_REASON])
+
+
+# A crawl has few different reasons: a million letters of the version before are grouped when a file is opened.
+@lru_cache(maxsize=1024)
+def _group(reason: str) -> str:
+    lines = reason.strip().splitlines()
     if not lines:
         return NO_MESSAGE
     return _VARIABLE_PARTS.sub(_replace_part, " ".join(lines[0].split()))[:_LONGEST_MESSAGE]

@@ -80,14 +80,16 @@ async def change_state(
     return StateChange(standing, decide.__name__, step.said, step.state is not None and standing.alive)
 
 
-async def announce_change(change: StateChange, report: Report) -> None:
+async def announce_change(change: StateChange, report: Report, folder: Path = Path()) -> None:
     """Let the workers read the ledger at once, if there is a bus to notify them on; without it they look every second.
 
     Takes up to ``_ANNOUNCE_SECONDS`` if the broker does not answer, which is reported.
+
+    :param folder: The project's folder, whose setting ``bus`` counts.
     """
     if not change.is_live:
         return
-    url = settings.load_bus() or str(change.status.facts.flags.get("bus", ""))
+    url = settings.load_bus(folder=folder) or str(change.status.facts.flags.get("bus", ""))
     if not url:
         return
     try:

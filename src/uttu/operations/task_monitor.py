@@ -78,7 +78,8 @@ class TaskMonitor:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self.error = ""
-        """Why no events arrive at the moment; empty if they do."""
+        """Why no events arrive at the moment; empty if they do, or before the first attempt."""
+        self.is_receiving = False
 
     def start(self) -> None:
         """Start to receive. Further calls do nothing."""
@@ -116,8 +117,10 @@ class TaskMonitor:
                 with map_driver_errors(self._app):
                     self._receive()
             except (UttuError, OSError) as error:
+                self.is_receiving = False
+                if not self.error:
+                    _log.warning("Cannot receive the events of tasks: %s. Trying again", error)
                 self.error = str(error)
-                _log.warning("Cannot receive the events of tasks: %s. Trying again", error)
             self._over.wait(_RETRY_SECONDS)
 
     def _receive(self) -> None:
@@ -126,7 +129,9 @@ class TaskMonitor:
             connection.ensure_connection(max_retries=1)
             receiver = self._app.events.Receiver(connection, handlers={"*": self._state.event})
             with receiver.consumer_context(wakeup=True) as (consumed, _, _):
-                self.error = ""
+                if self.error:
+                    _log.warning("The events of tasks arrive again")
+                self.error, self.is_receiving = "", True
                 while not self._over.is_set():
                     if time.monotonic() - asked > _ASK_SECONDS:
                         asked = time.monotonic()

@@ -130,7 +130,9 @@ class TestForms:
 
     async def test_publish(self) -> None:
         data, _ = await self.send("/queues/b/publish", topic="a.b", payload="{}", headers="x: 1\ny: 2:3")
-        assert data.calls == [("publish_message", "b", "a.b", "{}", "", {"x": "1", "y": "2:3"}, "wang")]
+        assert data.calls == [("publish_message", "b", "a.b", "{}", "", {"x": "1", "y": "2:3"}, False, "wang")]
+        data, _ = await self.send("/queues/b/publish", topic="a.b", payload="hello", format="text")
+        assert data.calls == [("publish_message", "b", "a.b", "hello", "", {}, True, "wang")]
 
     async def test_start(self) -> None:
         fields = {

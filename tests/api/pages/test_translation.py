@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 from string import Formatter
 
@@ -47,6 +48,31 @@ def find_texts() -> dict[str, str]:
 
 @pytest.mark.parametrize("language", [each for each in LANGUAGES if each != "en"])
 class TestTexts:
+    def test_messages_are_raised_somewhere(self, language: str) -> None:
+        # Texts of several lines become one, and quotes and the format of values are dropped.
+        source = "".join(path.read_text() for path in FOLDER.parents[1].rglob("*.py"))
+        source = re.sub(r'"\n\s*f?"', "", source).replace("!r:.100}", "}").replace("!r:.80}", "}").replace("!r}", "}")
+        known = tomllib.loads((FOLDER / "locale" / f"{language}.toml").read_text())["messages"]
+        for text, translated in known.items():
+            assert _names(text) == _names(translated), text
+            # The name of a server comes from elsewhere.
+            for part in re.split(r"\{\w+\}| (?=does not answer)", text):
+                assert part.strip(":; ") in source, text
+
+    def test_messages_are_translated(self, language: str) -> None:
+        t = Translator(language)
+        for text, kept in (
+            ("The broker of jobs does not answer: is the server running?", ""),
+            ("redis://h:1/0 does not answer: is the server running?", "redis://h:1/0"),
+            ("The broker kafka-h can't be reached: h:9092: Connection refused. Is the server running?", "h:9092"),
+            ("There is no crawl 'x' in the store local", "'x'"),
+        ):
+            found = t.message(text)
+            assert kept in found
+            assert not re.search("answer|server|broker of|There|refused", found), found
+        assert t.message("Another message") == "Another message"
+        assert Translator("en").message("There is no crawl 'x' in the store local").startswith("There")
+
     def test_every_text_is_translated(self, language: str) -> None:
         missing = {text: file for text, file in find_texts().items() if text not in load_texts(language)}
         assert not missing, f"Add these to locale/{language}.toml: {missing}"

@@ -15,7 +15,7 @@ from uttu.api.problems import BadParameters
 from uttu.clients.addresses import mask_password
 from uttu.errors import UttuError
 from uttu.operations import bus as operations
-from uttu.operations.bus import BusDescription, Group, PublishResult
+from uttu.operations.bus import BusDescription, Delivery, Group, PublishResult
 from uttu.operations.lines import MessageTemplate, delivery_dict
 
 LAG_SECONDS: Final = 10.0
@@ -91,14 +91,12 @@ def _kind(url: str) -> str:
 
 async def describe_bus(context: Context, bus: str) -> BusDescription:
     """A broker in detail: its version, topics, and what only this kind of broker has."""
-    url = context.bus_url(bus)
-    return await context.read(("bus", bus), f"The broker {bus}", lambda: operations.describe_bus(url))
+    return await context.read_broker("bus", bus, operations.describe_bus)
 
 
 async def read_groups(context: Context, bus: str) -> list[Group]:
     """The groups of a broker with their lag."""
-    url = context.bus_url(bus)
-    return await context.read(("groups", bus), f"The broker {bus}", lambda: operations.read_groups(url))
+    return await context.read_broker("groups", bus, operations.read_groups)
 
 
 async def read_lags(context: Context, bus: str) -> list[LagPoint]:
@@ -122,13 +120,15 @@ async def peek_messages(
     context: Context, bus: str, group: str, limit: Count = 20, dead: bool = False
 ) -> list[PeekedMessage]:
     """The next messages of a group, or its dead letters, without consuming them."""
-    url = context.bus_url(bus)
-    found = await context.read(
-        ("peek", bus, group, limit, dead),
-        f"The broker {bus}",
-        lambda: operations.peek_messages(url, group, limit, dead=dead),
-    )
+    found = await peek_deliveries(context, bus, group, limit, dead)
     return [PeekedMessage(reason=operations.dead_reason(message), **delivery_dict(message)) for message in found]
+
+
+async def peek_deliveries(context: Context, bus: str, group: str, limit: int, dead: bool) -> list[Delivery]:
+    """As :func:`peek_messages`, as the bus has them."""
+    return await context.read_broker(
+        ("peek", group, limit, dead), bus, lambda url: operations.peek_messages(url, group, limit, dead=dead)
+    )
 
 
 async def publish_message(
@@ -138,9 +138,10 @@ async def publish_message(
     payload: str,
     key: str = "",
     headers: dict[str, str] = {},  # noqa: B006
+    text: bool = False,
     by: str = "",
 ) -> PublishResult:
-    """Publish one message; ``payload`` is JSON as text."""
+    """Publish one message. ``payload`` is JSON as text; with ``text`` it is sent as it is, whatever it is."""
     refused: list[str] = []
     try:
         template = MessageTemplate(topic=topic, key=key, headers=dict(headers))
@@ -149,14 +150,16 @@ async def publish_message(
         raise BadParameters(str(error)) from error
     if not topic:
         raise BadParameters("Give a topic")
-    published = await context.change(
-        f"The broker {bus}",
+    # A whole message may have its payload as text.
+    given = msgspec.json.encode({"text": payload}).decode() if text else payload
+    published = await context.change_broker(
+        bus,
         operations.publish_messages(
-            context.bus_url(bus), template, [payload], "", refused.append, whole=False, max_lag=None
+            context.bus_url(bus), template, [given], "", refused.append, whole=text, max_lag=None
         ),
     )
     if published.bad:
-        raise BadParameters("; ".join(refused) or "The payload is not JSON")
+        raise BadParameters("; ".join(refused).removeprefix("uttu: argument 1: ") or "The payload is not JSON")
     return published
 
 
@@ -165,9 +168,7 @@ async def purge_group(
 ) -> Number:
     """Delete the waiting messages of a group, its dead letters, or the group itself."""
     url = context.bus_url(bus)
-    return Number(
-        await context.change(f"The broker {bus}", operations.purge_group(url, group, dead=dead, forget=forget))
-    )
+    return Number(await context.change_broker(bus, operations.purge_group(url, group, dead=dead, forget=forget)))
 
 
 async def republish_dead(
@@ -179,4 +180,4 @@ async def republish_dead(
 ) -> Number:
     """Return dead letters of a group to it, the oldest first."""
     url = context.bus_url(bus)
-    return Number(await context.change(f"The broker {bus}", operations.republish_dead(url, group, limit), LONG_SECONDS))
+    return Number(await context.change_broker(bus, operations.republish_dead(url, group, limit), LONG_SECONDS))

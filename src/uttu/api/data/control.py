@@ -43,7 +43,7 @@ async def change_state(context: Context, store: str, crawl: str, action: str, by
         control.change_state(crawl, url, _DECISIONS[action], ignore, by=by, folder=context.folder),
     )
     # Workers read the ledger every second without it, so nobody needs to wait for a broker that is away.
-    context.run_behind(control.announce_change(change, ignore))
+    context.run_behind(control.announce_change(change, ignore, context.folder))
     return change
 
 

@@ -7,6 +7,7 @@ fail until ``uttu up`` or another command runs it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Final
 
@@ -15,6 +16,7 @@ import msgspec
 from uttu.api.context import Context
 from uttu.api.problems import StillSearching, Unavailable
 from uttu.clients.addresses import mask_password
+from uttu.errors import UttuError
 from uttu.operations import jobs as operations
 from uttu.operations.jobs import JobQueue, JobWorker, TaskState
 from uttu.operations.task_monitor import TaskMonitor, TaskPage, TaskQuery, TaskRow
@@ -23,6 +25,10 @@ _WHAT: Final = "The broker of jobs"
 _REVOKE_SECONDS: Final = 2.0
 # Workers are asked with a timeout of one second; see read_job_workers.
 _ASK_SECONDS: Final = 4.0
+_START_SECONDS: Final = 1.0
+_START_TRIES: Final = 15
+_MOST_STATES: Final = 50
+_PENDING: Final = "PENDING"
 _WORKERS_KEY: Final = "job workers"
 _PATIENCE_SECONDS: Final = 0.1
 TaskId = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -42,6 +48,7 @@ class JobsView(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[JobQueue]
     tasks: list[str]
     flower: str = ""
+    """Where Flower listens, by the settings."""
     asking: bool = False
     """Whether the first answers of workers are still awaited."""
 
@@ -111,7 +118,8 @@ def _list_tasks(app: Any) -> list[str]:
 
 def _flower(app: Any) -> str:
     settings = app.uttu.flower
-    return f"http://{settings.get('address', '127.0.0.1')}:{settings.get('port', 5555)}"
+    host = str(settings.get("address", "127.0.0.1"))
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.get('port', 5555)}"
 
 
 async def read_job_workers(context: Context) -> list[JobWorker]:
@@ -133,6 +141,25 @@ async def read_tasks(context: Context, query: TaskQuery) -> TaskPage:
     return _monitor(context).tasks(query)
 
 
+async def watch_tasks(context: Context) -> None:
+    """Receive the events of tasks from the start of the server on: those before are not known.
+
+    Whoever receives them keeps the private server of the folder running. So it is looked for only at the start, when
+    ``uttu up`` starts it beside the dashboard; later the first look at tasks begins to receive.
+    """
+    await context.import_celery()
+    for _ in range(_START_TRIES):
+        try:
+            _monitor(context)
+        except Unavailable:
+            await asyncio.sleep(_START_SECONDS)
+        except (UttuError, ImportError):
+            # A look at the page says what is wrong.
+            return
+        else:
+            return
+
+
 def _monitor(context: Context) -> TaskMonitor:
     app = require_broker(context)
     if context.task_monitor is None:
@@ -147,6 +174,22 @@ async def read_task(context: Context, id: TaskId) -> FoundTask:
     row = _monitor(context).find(id)
     state = await context.read_in_thread(("task", id), _WHAT, lambda: _read_state(app, id))
     return FoundTask(row=row or TaskRow(id=id, state=state.state), state=state)
+
+
+def read_states(context: Context, ids: list[str]) -> dict[str, str]:
+    """The states of tasks that are known: by their events, or by the stored results of the first ``_MOST_STATES``.
+
+    It blocks, so call it in a thread.
+    """
+    app, monitor = require_broker(context), context.task_monitor
+    seen = {each: row.state for each in ids if monitor is not None and (row := monitor.find(each)) is not None}
+    stored: dict[str, str] = {}
+    # If the first result can't be read, neither can the others.
+    with contextlib.suppress(UttuError):
+        for each in [each for each in ids if seen.get(each, _PENDING) == _PENDING][:_MOST_STATES]:
+            stored[each] = operations.read_task(app, each).state
+    # Celery does not tell a task that waits from one that it does not know.
+    return seen | {each: state for each, state in stored.items() if state != _PENDING}
 
 
 def _read_state(app: Any, id: str) -> TaskState:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import msgspec
 
 from uttu.api.context import CHANGE_SECONDS, Context
-from uttu.api.data.jobs import require_broker
+from uttu.api.data.jobs import read_states, require_broker
 from uttu.api.problems import BadParameters
 from uttu.errors import UttuError
 from uttu.operations import spiders
@@ -94,10 +94,12 @@ def _read_schedules(context: Context, hours: float) -> list[ScheduleView]:
         for run in list_upcoming(catalog, hours, _FIRES):
             fires.setdefault(run.name, []).append(run.at)
         found = list_schedules(catalog)
+    states = read_states(context, [row.last_task for row in found if row.last_task])
     views = []
     for row in found:
         view = msgspec.convert(row, ScheduleView, from_attributes=True)
-        views.append(msgspec.structs.replace(view, fires=fires.get(row.name, [])))
+        state = states.get(row.last_task or "", "")
+        views.append(msgspec.structs.replace(view, fires=fires.get(row.name, []), last_state=state))
     return views
 
 

@@ -161,7 +161,8 @@ async def publish_message(sent: Sent) -> FormResult:
     bus, topic = sent.params["bus"], sent.need("topic")
     headers = dict(line.split(":", 1) for line in sent.text("headers").splitlines() if ":" in line)
     trimmed = {name.strip(): value.strip() for name, value in headers.items()}
-    await sent.data.publish_message(bus, topic, sent.fields.get("payload", ""), sent.text("key"), trimmed, sent.by)
+    payload, is_text = sent.fields.get("payload", ""), sent.text("format") == "text"
+    await sent.data.publish_message(bus, topic, payload, sent.text("key"), trimmed, is_text, sent.by)
     return FormResult(f"/queues/{bus}", "publish", topic)
 
 

@@ -1,7 +1,7 @@
 """The live stream: the fragments of a page, rendered again while somebody looks at it.
 
     viewer ──┐
-    viewer ──┼── room of one address, role and language ── renders every 1.5 s
+    viewer ──┼── room of one address, role and language ── renders every second
     viewer ──┘        └── each viewer gets the fragments that differ from what it has
 
 The first viewer of a room starts its task, and the last one ends it, so a page that nobody looks at costs nothing. A
@@ -20,8 +20,10 @@ import msgspec
 
 from uttu.api.pages.shapes import Role
 
-# With the time of rendering, a change shows within two seconds.
-SECONDS: Final = 1.5
+# With the age of what is shown and the time of rendering, a change shows within two seconds; see uttu.api.context.
+SECONDS: Final = 1.0
+# A page that takes long rests for twice as long, but at most for this many times ``SECONDS``.
+_LONGEST_REST: Final = 1.5
 _QUIET_SECONDS: Final = 5.0
 _MOST_ROOMS: Final = 200
 _MOST_VIEWERS: Final = 250
@@ -135,13 +137,15 @@ class LiveHub:
                 room.changed.notify_all()
 
     async def _run(self, key: LiveKey, room: _Room) -> None:
+        now = asyncio.get_running_loop().time
         while True:
+            began = now()
             fragments = await self._render(key)
             if fragments != room.fragments:
                 async with room.changed:
                     room.fragments, room.version = fragments, room.version + 1
                     room.changed.notify_all()
-            await asyncio.sleep(self._seconds)
+            await asyncio.sleep(min(max(self._seconds, 2 * (now() - began)), _LONGEST_REST * self._seconds))
 
 
 async def stream_events(changes: AsyncIterator[dict[str, str]]) -> AsyncIterator[str]:

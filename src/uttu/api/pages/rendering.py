@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from importlib import resources
 from typing import Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import jinja2
 import msgspec
@@ -20,6 +20,7 @@ from markupsafe import Markup
 from uttu.api.pages import charts, formatting, words
 from uttu.api.pages.shapes import Role, User
 from uttu.api.pages.translation import LANGUAGES, Translator
+from uttu.api.settings import is_loopback
 
 THEMES: Final = ("auto", "light", "dark")
 
@@ -31,6 +32,8 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     """The path of the page below ``base``, without the query."""
     query: dict[str, str] = {}
+    host: str = ""
+    """The host name by which the viewer reaches the dashboard."""
     base: str = ""
     """The path prefix of a proxy, without a slash at the end."""
     csrf: str = ""
@@ -100,6 +103,7 @@ def render(template: str, frame: Frame, context: dict[str, Any]) -> Rendered:
         "may_manage": frame.user.role.allows(Role.ADMIN),
         "fragment": partial(_collect, fragments),
         "link": partial(_link, frame),
+        "reach": partial(_reach, frame),
         "duration": lambda seconds: formatting.format_duration(seconds, t),
         "time": lambda at, style="ago": formatting.time_tag(at, t, style),
         "say_problem": lambda problem: words.describe_problem(problem, t),
@@ -132,3 +136,13 @@ def _link(frame: Frame, path: str = "", **query: Any) -> str:
     chosen = {name: str(value) for name, value in values.items() if value not in (None, "")}
     found = frame.base + (path or frame.path)
     return f"{found}?{urlencode(chosen)}" if chosen else found
+
+
+def _reach(frame: Frame, url: str) -> str:
+    """The address of a server beside the dashboard, as the viewer can reach it; empty if the viewer can't."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if host in ("", "0.0.0.0", "::"):
+        shown = f"[{frame.host}]" if ":" in frame.host else frame.host
+        return f"{parts.scheme}://{shown}:{parts.port}" if frame.host else ""
+    return "" if is_loopback(host) and not is_loopback(frame.host) else url

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route, compile_path
 
-from uttu.api.access import is_own_path
+from uttu.api.access import is_own_path, parse_host
 from uttu.api.endpoints import read_body
 from uttu.api.pages.forms import FORMS, Form, Sent, describe_done
 from uttu.api.pages.live import LiveHub, LiveKey, TooManyRooms, stream_events
@@ -87,6 +87,7 @@ def read_frame(request: Request, user: User) -> Frame:
         user=user,
         path=request.scope["path"].removeprefix(base) or "/",
         query=query,
+        host=parse_host(request.headers.get("host", "")),
         base=base,
         csrf=str(getattr(request.state, "csrf", "")),
         language=language,

@@ -196,7 +196,7 @@ class _Fields(dict[str, Any]):
 
 def _format_field(name: str, value: str | int | float, t: Translator) -> str:
     if isinstance(value, str):
-        return value
+        return t.message(value) if name == "reason" else value
     if name in ("seconds", "age"):
         return format_duration(value, t)
     return f"{value:.0%}" if name == "share" else format_number(value)

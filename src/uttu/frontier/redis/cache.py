@@ -5,6 +5,7 @@ It belongs to the catalog, and survives that a crawl is opened again.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from typing import Final
@@ -22,7 +23,14 @@ class CrawlCache:
         self.lanes = LaneIndex()
         self.grouped_at = -math.inf
         """When its dead letters had groups, by ``time.monotonic()``."""
+        self.grouping: asyncio.Task[None] | None = None
+        """Gives groups to its dead letters."""
         self.used_at = 0.0
+
+    def close(self) -> None:
+        self.lanes.close()
+        if self.grouping is not None:
+            self.grouping.cancel()
 
 
 class CrawlCaches:
@@ -36,7 +44,7 @@ class CrawlCaches:
         now = time.monotonic()
         for other, cache in list(self._caches.items()):
             if now - cache.used_at > _FORGET_SECONDS:
-                cache.lanes.close()
+                cache.close()
                 del self._caches[other]
         cache = self._caches.setdefault(prefix, CrawlCache())
         cache.used_at = now
@@ -44,5 +52,5 @@ class CrawlCaches:
 
     def close(self) -> None:
         for cache in self._caches.values():
-            cache.lanes.close()
+            cache.close()
         self._caches.clear()

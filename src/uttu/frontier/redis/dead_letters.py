@@ -1,11 +1,12 @@
 """Pages and groups of dead letters on Redis, and their revival. See ``lua/3_dead_letters.lua`` for the keys.
 
 Crawls of the version before have dead letters without groups. They are grouped when an operator first looks at them,
-in steps of ``_AT_ONCE``.
+in steps of ``_AT_ONCE``. That goes on if the operator, or a page with a time limit, does not wait for the end.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import re
@@ -129,8 +130,7 @@ class RedisDeadLetters:
         if now - self._cache.grouped_at > _REGROUP_SECONDS:
             ungrouped = await self._crawl.operate("count_ungrouped", False, int)
             if ungrouped > 0:
-                _log.info("grouping %d dead letters of crawl %r", ungrouped, self._crawl.name)
-                await self._group()
+                await asyncio.shield(self._start_grouping(ungrouped))
             self._cache.grouped_at = now
         kept, tally = await self._crawl.read_both(
             ("HGETALL", self._crawl.key("dead:groups")), ("GET", self._crawl.key("tally"))
@@ -138,6 +138,16 @@ class RedisDeadLetters:
         self._crawl.tally_of(tally)  # raises if the crawl is gone
         names = {group.decode(): name.partition("\n") for name, group in decode_names(kept).items() if name != _LAST}
         return DeadGroups({group: (kind, message) for group, (kind, _, message) in names.items()})
+
+    def _start_grouping(self, count: int) -> asyncio.Task[None]:
+        """The task that groups the letters of this crawl; all who look wait for the same one."""
+        task = self._cache.grouping
+        if task is None or task.done():
+            _log.info("grouping %d dead letters of crawl %r", count, self._crawl.name)
+            task = self._cache.grouping = asyncio.create_task(self._group(), name="grouping of dead letters")
+            # An error that nobody waits for is found again by the next look.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return task
 
     async def _group(self) -> None:
         async for found in scan(self._crawl.server, "HSCAN", self._crawl.key("dead")):
