@@ -1,15 +1,27 @@
-"""Distribute test files over the processes of ``make test``, the longest files first."""
+"""Distribute test files over the processes of ``make test``, the longest files first, and share a RabbitMQ server.
+
+RabbitMQ takes six seconds of a processor to start, and some more to be there. So that not each process has one, the
+first process starts one for all, and each has a vhost of its own in it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import shutil
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler.loadfile import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+from tests.harness.servers import RabbitServer, ServerError, ServerMissing
+from uttu.testing.waiting import wait_until
 
 TESTS = Path(__file__).parent
 
@@ -55,6 +67,7 @@ LONG = (
 # These files share one process and so one Kafka server, which uses a core even when idle.
 KAFKA = frozenset(
     {
+        "bus/test_capabilities.py",
         "bus/test_kafka.py",
         "bus/test_kafka_failures.py",
         "bus/test_kafka_refusals.py",
@@ -91,3 +104,73 @@ class ByServer(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
         return "kafka" if file.removeprefix("tests/") in KAFKA else file
+
+
+class SharedRabbit:
+    """A RabbitMQ server that starts while the processes collect their tests."""
+
+    def __init__(self, processes: int) -> None:
+        self._server = RabbitServer()
+        self._names = [f"gw{number}" for number in range(processes)]
+        self._folder = Path(tempfile.mkdtemp(prefix="uttu-rabbitmq-"))
+        self._starting = Thread(target=self._start)
+        self._starting.start()
+
+    def offer(self, node: WorkerController) -> None:
+        """Tell a process where its URL is going to be; not one that takes the place of a crashed one."""
+        if node.gateway.id in self._names:
+            node.workerinput["rabbitmq"] = str(self._folder / node.gateway.id)
+
+    def close(self) -> None:
+        self._starting.join()
+        self._server.close()
+        shutil.rmtree(self._folder)
+
+    def _start(self) -> None:
+        urls = dict.fromkeys(self._names, "")
+        try:
+            self._server.__enter__()
+            for name in self._names:
+                self._server.add_vhost(name)
+                urls[name] = self._server.url.replace("/?", f"/{name}?")
+        finally:
+            for name, url in urls.items():
+                (self._folder / "new").write_text(url)
+                (self._folder / "new").rename(self._folder / name)
+
+
+SHARED = pytest.StashKey[SharedRabbit]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    processes = getattr(config.option, "numprocesses", None)
+    is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if processes and is_whole and not hasattr(config, "workerinput") and "UTTU_TEST_RABBITMQ" not in os.environ:
+        # Where it is not installed, those who want one say so.
+        with contextlib.suppress(ServerMissing):
+            config.stash[SHARED] = SharedRabbit(processes)
+
+
+def pytest_configure_node(node: WorkerController) -> None:
+    if shared := node.config.stash.get(SHARED, None):
+        shared.offer(node)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if shared := config.stash.get(SHARED, None):
+        shared.close()
+
+
+def shared_rabbitmq_url(config: pytest.Config) -> str | None:
+    """The URL of the server that all processes share, with the vhost of this one; None if there is none.
+
+    :raises ServerError: it could not be started.
+    """
+    offered = getattr(config, "workerinput", {}).get("rabbitmq")
+    if offered is None:
+        return None
+    file = Path(offered)
+    wait_until(file.exists, "the shared RabbitMQ server is there", 120.0)
+    if url := file.read_text():
+        return url
+    raise ServerError("the RabbitMQ server that all processes share could not be started; see its error above")
