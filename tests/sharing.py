@@ -27,55 +27,70 @@ TESTS = Path(__file__).parent
 
 # Files that take 20 seconds or more, the longest first, so that none of them starts last.
 LONG = (
-    "api/browser/test_story.py",
-    "bus/test_kafka_failures.py",
-    "jobs/test_schedules.py",
+    "crawl/test_hostile.py",
     "jobs/test_crawl_task.py",
-    "bus/test_rabbitmq_failures.py",
-    "jobs/test_commands.py",
-    "cli/test_up.py",
-    "jobs/test_crawl_task_kills.py",
-    "jobs/test_bad_input.py",
-    "jobs/test_limits.py",
-    "crawl/test_life.py",
-    "cli/test_control.py",
-    "jobs/test_embedded_server.py",
-    "bus/test_rabbitmq.py",
     "crawl/test_bus.py",
+    "jobs/test_schedules.py",
+    "crawl/test_handlers_blocking.py",
+    "crawl/test_start.py",
+    "crawl/test_life.py",
+    "bus/test_rabbitmq_failures.py",
+    "crawl/test_handlers_signals.py",
+    "crawl/test_handlers_deadly.py",
+    "bus/test_kafka_failures.py",
+    "api/browser/test_story.py",
+    "cli/test_up.py",
+    "crawl/test_outputs.py",
+    "crawl/test_trimming.py",
+    "jobs/test_commands.py",
+    "crawl/test_handlers.py",
+    "jobs/test_bad_input.py",
+    "jobs/test_crawl_task_kills.py",
+    "crawl/test_drain.py",
     "crawl/test_kill.py",
-    "bus/test_kafka.py",
-    "jobs/test_embedded_paths.py",
-    "harness/test_nemesis.py",
-    "crawl/test_follow.py",
-    "jobs/test_schedule_beat_kills.py",
-    "cli/test_demo.py",
-    "jobs/test_flower.py",
-    "crawl/test_fleet_size.py",
-    "jobs/test_results.py",
-    "crawl/test_processes.py",
-    "jobs/test_brokers.py",
-    "jobs/test_routing.py",
-    "harness/test_servers.py",
-    "crawl/test_move.py",
-    "frontier/test_redis_transfer.py",
-    "bus/test_redis.py",
-    "api/browser/test_kills.py",
-    "docs/test_docs.py",
+    "jobs/test_limits.py",
+    "cli/test_control.py",
+    "bus/test_rabbitmq.py",
+    "jobs/test_embedded_server.py",
     "crawl/test_polite.py",
+    "crawl/test_many_links.py",
+    "crawl/test_logs.py",
+    "api/browser/test_kills.py",
+    "bus/test_broken_brokers.py",
+    "crawl/test_processes.py",
+    "cli/test_demo.py",
+    "crawl/test_follow.py",
+    "harness/test_nemesis.py",
+    "bus/test_redis.py",
+    "frontier/test_redis_transfer.py",
+    "jobs/test_embedded_paths.py",
+    "jobs/test_brokers.py",
+    "docs/test_docs.py",
+    "jobs/test_flower.py",
+    "harness/test_servers.py",
+    "frontier/test_redis.py",
+    "fetch/test_http_transports.py",
+    "crawl/test_sitemaps.py",
+    "jobs/test_schedule_beat_kills.py",
+    "jobs/test_routing.py",
+    "jobs/test_results.py",
+    "crawl/test_move.py",
+    "crawl/test_fleet_size.py",
+    "crawl/test_fleet.py",
+    "crawl/test_waits.py",
+    "crawl/test_history.py",
 )
 
-# These files share one process and so one Kafka server, which uses a core even when idle.
-KAFKA = frozenset(
-    {
-        "bus/test_capabilities.py",
-        "bus/test_kafka.py",
-        "bus/test_kafka_failures.py",
-        "bus/test_kafka_refusals.py",
-        "cli/test_bus.py",
-        "cli/test_bus_subscribe.py",
-        "crawl/test_bus.py",
-    }
-)
+# Files that share a process, and so a Kafka server: it takes some seconds of a processor to start.
+KAFKA = {
+    "crawl/test_bus.py": "kafka of commands",
+    "cli/test_bus.py": "kafka of commands",
+    "cli/test_bus_subscribe.py": "kafka of commands",
+    "bus/test_capabilities.py": "kafka",
+    "bus/test_kafka.py": "kafka",
+    "bus/test_kafka_failures.py": "kafka",
+    "bus/test_kafka_refusals.py": "kafka",
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -103,7 +118,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 class ByServer(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file: str = super()._split_scope(nodeid)
-        return "kafka" if file.removeprefix("tests/") in KAFKA else file
+        return KAFKA.get(file.removeprefix("tests/"), file)
 
 
 class SharedRabbit:
