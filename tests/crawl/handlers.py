@@ -28,8 +28,12 @@ class Own(BaseException):
 {body}
     yield {{"url": page.url}}
 """
-IN_C = "sum(range(10**12))"
-
+# C code that does not look for signals: at work, and in wait for itself, which takes no time of a processor.
+AT_WORK_IN_C = "sum(range(10**12))"
+IN_C = (
+    "import ctypes; lock = ctypes.create_string_buffer(64); take = ctypes.PyDLL(None).pthread_mutex_lock; "
+    "take(lock); take(lock)"
+)
 
 SWALLOWS = """
 def swallow():

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.crawl.conftest import Project
-from tests.crawl.handlers import BAD, IN_C, PAGES, SWALLOWS, check_others, crawl, dead, write
+from tests.crawl.handlers import AT_WORK_IN_C, BAD, IN_C, PAGES, SWALLOWS, check_others, crawl, dead, write
 from uttu.testing.site import Site, SiteProcess
 
 BLOCKED = {
@@ -47,16 +47,21 @@ def test_a_blocked_worker_is_said_to_be(project: Project) -> None:
         assert len(project.rows()) == PAGES, "a warning only"
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-@pytest.mark.parametrize("body", [IN_C, SWALLOWS], ids=["in C", "swallows"])
-def test_a_handler_that_cannot_be_interrupted(project: Project, body: str, workers: str) -> None:
-    write(project, body)
+UNINTERRUPTIBLE = {"in C": IN_C, "at work in C": AT_WORK_IN_C, "swallows": SWALLOWS}
+
+
+@pytest.mark.parametrize(
+    ("kind", "workers"),
+    [("in C", "1"), ("in C", "2"), ("at work in C", "1"), ("swallows", "1"), ("swallows", "2")],
+)
+def test_a_handler_that_cannot_be_interrupted(project: Project, kind: str, workers: str) -> None:
+    write(project, UNINTERRUPTIBLE[kind])
     with SiteProcess(Site(pages=PAGES)) as site:
         done, seconds = crawl(project, site, "-s", "max_block=1", workers=workers)
         assert done.returncode == 0, done.stderr
         assert seconds < 60
         check_others(project, site)
-    assert f"{BAD}  took the worker down" in dead(project) or body is SWALLOWS
+    assert f"{BAD}  took the worker down" in dead(project) or kind == "swallows"
     assert "the worker" in dead(project)
 
 
@@ -66,7 +71,7 @@ for number in signal.valid_signals():
         signal.signal(number, signal.SIG_IGN)
     except OSError:
         pass
-while True: pass
+while True: time.sleep(1)
 """
 
 
