@@ -28,7 +28,7 @@ check: $(READY)  ## check style, types and import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-PROCESSES ?= 6
+PROCESSES ?= 5
 
 # Tests start hundreds of processes, and each would compile what has changed since the setup; so they may keep it.
 unexport PYTHONDONTWRITEBYTECODE
