@@ -28,8 +28,10 @@ check: $(READY)  ## check style, types and import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-PROCESSES ?= 4
+PROCESSES ?= 5
 
+# Tests start hundreds of processes, and each would compile what has changed since the setup; so they may keep it.
+unexport PYTHONDONTWRITEBYTECODE
 test: setup  ## run all tests, in PROCESSES=n processes
 	UTTU_TEST_SERVERS=required $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 

@@ -57,9 +57,11 @@ def redis_cluster_url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def rabbitmq_url() -> Iterator[str]:
+def rabbitmq_url(pytestconfig: pytest.Config) -> Iterator[str]:
     """RabbitMQ 3.10 or newer, with its management API."""
-    if given := os.environ.get("UTTU_TEST_RABBITMQ"):
+    from tests.sharing import shared_rabbitmq_url  # after pytest has prepared it as a plugin
+
+    if given := os.environ.get("UTTU_TEST_RABBITMQ") or shared_rabbitmq_url(pytestconfig):
         yield given
         return
     with RabbitServer() as server:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 
 import pytest
 
@@ -10,8 +11,6 @@ from tests.api.references import build_graph, list_modules, reach
 from uttu.api.routes import ENDPOINTS
 from uttu.jobs.schedules.catalog import ScheduleCatalog
 
-MODULES = list_modules("api", "cli", "operations", "jobs/schedules")
-GRAPH = build_graph(MODULES)
 API, PAGE, COMMAND = "API", "page", "command"
 
 # What is no operation by itself: helpers for people at a terminal, and parts of the process that crawls.
@@ -69,46 +68,58 @@ EXCEPTIONS = {
 }
 
 
+@cache
+def parse_modules() -> dict[str, ast.Module]:
+    return list_modules("api", "cli", "operations", "jobs/schedules")
+
+
+@cache
+def find_references() -> dict[str, set[str]]:
+    return build_graph(parse_modules())
+
+
 def list_operations() -> list[str]:
     """The public functions of ``uttu.operations``."""
     return [
         f"{module}.{node.name}"
-        for module, tree in MODULES.items()
+        for module, tree in parse_modules().items()
         if module.startswith("uttu.operations")
         for node in tree.body
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_")
     ]
 
 
-def find_roots() -> dict[str, set[str]]:
-    endpoints = [each.call or each.respond for each in ENDPOINTS]
-    return {
-        API: {f"{each.__module__}.{each.__qualname__}" for each in endpoints if each is not None},
-        PAGE: {"uttu.api.pages.routes.PAGES", "uttu.api.pages.forms.FORMS"},
-        COMMAND: {node for node in GRAPH if node.startswith("uttu.cli.")},
-    }
+def find_roots(surface: str) -> set[str]:
+    match surface:
+        case "API":
+            endpoints = [each.call or each.respond for each in ENDPOINTS]
+            return {f"{each.__module__}.{each.__qualname__}" for each in endpoints if each is not None}
+        case "page":
+            return {"uttu.api.pages.routes.PAGES", "uttu.api.pages.forms.FORMS"}
+        case _:
+            return {node for node in find_references() if node.startswith("uttu.cli.")}
 
 
-def find_reached(surface: str, roots: set[str]) -> set[str]:
+@cache
+def find_reached(surface: str) -> set[str]:
     """What a surface reaches. ``uttu dashboard`` starts the API, which makes nothing of it a command."""
-    graph = {node: others for node, others in GRAPH.items() if not node.startswith("uttu.api.")}
-    return reach(graph if surface is COMMAND else GRAPH, roots)
-
-
-REACHED = {surface: find_reached(surface, roots) for surface, roots in find_roots().items()}
-OPERATIONS = [each for each in list_operations() if each not in HELPERS]
+    graph = find_references()
+    if surface == COMMAND:
+        graph = {node: others for node, others in graph.items() if not node.startswith("uttu.api.")}
+    return reach(graph, find_roots(surface))
 
 
 @pytest.mark.parametrize("surface", [API, PAGE, COMMAND])
 def test_every_operation_is_reachable(surface: str) -> None:
-    gaps = [each for each in OPERATIONS if each not in REACHED[surface] and (each, surface) not in EXCEPTIONS]
+    operations = [each for each in list_operations() if each not in HELPERS]
+    gaps = [each for each in operations if each not in find_reached(surface) and (each, surface) not in EXCEPTIONS]
     assert not gaps, f"No {surface} reaches these operations. Add one, or argue in EXCEPTIONS: {gaps}"
 
 
 def test_every_exception_is_needed() -> None:
     known = set(list_operations())
     assert not HELPERS.keys() - known
-    assert not [each for each, surface in EXCEPTIONS if each in REACHED[surface] or each not in known]
+    assert not [each for each, surface in EXCEPTIONS if each in find_reached(surface) or each not in known]
 
 
 # The public methods of the catalog of schedules are operations, too, but for those that the others use.
@@ -123,9 +134,9 @@ _CATALOGS = ("catalog", "book")
 @pytest.mark.parametrize("surface", [API, PAGE, COMMAND])
 def test_schedules(surface: str) -> None:
     called = set()
-    for module, tree in MODULES.items():
+    for module, tree in parse_modules().items():
         for node in tree.body:
-            if f"{module}.{getattr(node, 'name', '')}" in REACHED[surface]:
+            if f"{module}.{getattr(node, 'name', '')}" in find_reached(surface):
                 called |= {
                     each.attr
                     for each in ast.walk(node)
@@ -138,7 +149,7 @@ def test_schedules(surface: str) -> None:
 
 def test_the_search_finds_gaps() -> None:
     """A function that nothing uses is not reached, and one that a page uses through its data is."""
-    assert "uttu.operations.crawls.read_keys" in REACHED[PAGE]
-    assert "uttu.operations.bus.watch_group" in REACHED[COMMAND]
-    assert "uttu.operations.bus.watch_group" not in REACHED[API] | REACHED[PAGE]
-    assert "uttu.operations.spiders.main" not in REACHED[COMMAND]
+    assert "uttu.operations.crawls.read_keys" in find_reached(PAGE)
+    assert "uttu.operations.bus.watch_group" in find_reached(COMMAND)
+    assert "uttu.operations.bus.watch_group" not in find_reached(API) | find_reached(PAGE)
+    assert "uttu.operations.spiders.main" not in find_reached(COMMAND)

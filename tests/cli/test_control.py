@@ -15,7 +15,9 @@ from uttu.model.crawl import CrawlState, Reason
 from uttu.testing.site import Site, SiteProcess, fetches
 
 CRAWL = ("crawl", "spider.py", "-o", "out.jsonl")
-# Ten seconds and more for the pages of these tests, if nobody comes between.
+PAGES = 1500
+# Nine seconds and more for the pages of these tests with two workers, if nobody comes between.
+LATENCY = 0.05
 SLOWLY = (*CRAWL, "-s", "concurrency=4")
 
 
@@ -107,7 +109,7 @@ def status(project: Project) -> dict[str, Any]:
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_all_workers_pause_and_go_on(project: Project, workers: str) -> None:
-    with SiteProcess(Site(pages=4000, latency=0.02)) as site:
+    with SiteProcess(Site(pages=PAGES, latency=LATENCY)) as site:
         crawl = project.start(*SLOWLY, "--workers", workers, START=site.url + "p/0")
         wait_for(site, 100)
         done = project.run("pause", "pages")
@@ -132,7 +134,7 @@ def test_all_workers_pause_and_go_on(project: Project, workers: str) -> None:
 
 @pytest.mark.parametrize("paused", [False, True])
 def test_all_workers_stop(project: Project, paused: bool) -> None:
-    with SiteProcess(Site(pages=4000, latency=0.02)) as site:
+    with SiteProcess(Site(pages=PAGES, latency=LATENCY)) as site:
         crawl = project.start(*SLOWLY, "--workers", "2", START=site.url + "p/0")
         wait_for(site, 100)
         if paused:
@@ -151,5 +153,5 @@ def assert_finishes(project: Project, site: SiteProcess) -> None:
     """The same command goes on, and in the end each page was fetched once and has one row."""
     done = project.run(*CRAWL, START=site.url + "p/0")
     assert done.returncode == 0, done.stderr
-    assert len({row["url"] for row in project.rows()}) == len(project.rows()) == 4000
+    assert len({row["url"] for row in project.rows()}) == len(project.rows()) == PAGES
     assert set(fetches(site.records()).values()) == {1}

@@ -14,7 +14,7 @@ from uttu.testing.site import Site, SiteProcess, fetches
 
 __all__ = ["fleet"]
 
-PAGES = 1500
+PAGES = 600
 
 
 def workers_of(project: Project, crawl: str, count: int, **environment: str) -> list[dict[str, Any]]:
@@ -29,8 +29,9 @@ def workers_of(project: Project, crawl: str, count: int, **environment: str) -> 
 
 
 def test_a_worker_process_leaves_and_is_not_replaced(project: Project) -> None:
-    with SiteProcess(Site(pages=PAGES, latency=0.05)) as site:
-        words = ("crawl", "spider.py", "-o", "out.jsonl", "--workers", "2", "-s", "concurrency=2")
+    with SiteProcess(Site(pages=PAGES, latency=0.02)) as site:
+        # At this pace the crawl takes half a minute.
+        words = ("crawl", "spider.py", "-o", "out.jsonl", "--workers", "2", "-s", "concurrency=2", "-s", "delay=0.05")
         main = project.start(*words, START=site.url + "p/0")
         wait_for(site, 20)
         first, second = workers_of(project, "pages", 2)
@@ -43,6 +44,7 @@ def test_a_worker_process_leaves_and_is_not_replaced(project: Project) -> None:
         assert "is the last worker of crawl 'pages'" in refused.stderr
         assert [each["name"] for each in workers_of(project, "pages", 1)] == [second["name"]]
         assert len(project.worker_pids(main)) == 1
+        assert project.run("rate", "pages", site.url, "--delay", "0").returncode == 0
         _, err = main.communicate(timeout=120)
         assert main.returncode == 0, err
         assert Counter(urlsplit(row["url"]).path for row in project.rows()) == Counter(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 import signal
+import subprocess
+import time
 from collections import Counter
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -31,9 +33,7 @@ def test_a_follower_that_is_killed_goes_on(
         words = ("export", crawl, "--follow", "-o", "out.jsonl")
         for _ in range(2):
             follower = there.start(*words, **environment)
-            size = _size(there)
-            while _size(there) == size:
-                assert follower.poll() is None
+            _wait_for_more(there, follower)
             follower.kill()
             follower.communicate()
         done = there.run(*words, **environment)
@@ -48,12 +48,19 @@ def test_told_to_stop_it_stops(project: Project) -> None:
         main = project.start("crawl", "spider.py", "--crawl", "long", "-s", "concurrency=2", START=site.url + "p/0")
         wait_for(site, 20)
         follower = project.start("export", "long", "--follow", "-o", "out.jsonl")
-        while not _size(project):
-            assert follower.poll() is None
+        _wait_for_more(project, follower)
         follower.send_signal(signal.SIGTERM)
         _, err = follower.communicate(timeout=30)
         assert follower.returncode == 143, err
         assert main.poll() is None
+
+
+def _wait_for_more(project: Project, follower: subprocess.Popen[str]) -> None:
+    """Until the follower has written something. Often looked at, so that it is killed in the middle of its work."""
+    size = _size(project)
+    while _size(project) == size:
+        assert follower.poll() is None
+        time.sleep(0.002)
 
 
 def _size(project: Project) -> int:

@@ -74,7 +74,7 @@ def finish(project: Project, *command: str, **environment: str) -> None:
     assert "finished" in last.stderr
 
 
-@pytest.mark.parametrize(("workers", "pages", "kills"), [("1", 15_000, 6), ("2", 5000, 2)])
+@pytest.mark.parametrize(("workers", "pages", "kills"), [("1", 6000, 6), ("2", 5000, 2)])
 def test_killed_and_resumed(project: Project, workers: str, pages: int, kills: int) -> None:
     moments = some_moments(kills, pages * 9 // 10)
     in_flight: Counter[str] = Counter()

@@ -96,7 +96,7 @@ def test_a_limit_of_depth(project: Project) -> None:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_signal_drains(project: Project, number: signal.Signals, code: int, workers: str) -> None:
-    with SiteProcess(Site(pages=3000, latency=0.05)) as site:
+    with SiteProcess(Site(pages=1200, latency=0.05)) as site:
         process = project.start(*CRAWL, "--workers", workers, START=site.url + "p/0")
         wait_for(site, 200)
         process.send_signal(number)
@@ -108,7 +108,7 @@ def test_a_signal_drains(project: Project, number: signal.Signals, code: int, wo
         last = project.run(*CRAWL, "--workers", workers, START=site.url + "p/0")
         assert last.returncode == 0, last.stderr
         assert set(fetches(site.records()).values()) == {1}
-        assert len(project.rows()) == 3000
+        assert len(project.rows()) == 1200
 
 
 def test_a_second_signal_stops_at_once(project: Project) -> None:

@@ -9,15 +9,15 @@ from tests.crawl.conftest import Project, wait_for
 from tests.harness.servers import RedisServer
 from uttu.testing.site import Site, SiteProcess, fetches
 
-PAGES = 3000
+PAGES = 2000
 
 
 def test_to_redis_and_back(project: Project) -> None:
-    with SiteProcess(Site(pages=PAGES, latency=0.01)) as site, RedisServer("any", appendonly=True) as server:
+    with SiteProcess(Site(pages=PAGES, latency=0.02)) as site, RedisServer("any", appendonly=True) as server:
         start = site.url + "p/0"
         crawl = ("crawl", "spider.py", "-o", "out.jsonl", "-s", "concurrency=4")
         stages = [(".", server.url), (server.url, "sqlite:other")]
-        for pages, (here, there) in zip((300, 1200), stages, strict=True):
+        for pages, (here, there) in zip((300, 900), stages, strict=True):
             frontier = ("--frontier", here) if here != "." else ()
             running = project.start(*crawl, *frontier, START=start)
             wait_for(site, pages)

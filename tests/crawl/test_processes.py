@@ -9,15 +9,16 @@ import pytest
 
 from tests.crawl.conftest import SPIDER, Project
 from uttu.testing.site import Site, SiteProcess, fetches, gaps, overlaps
+from uttu.testing.waiting import wait_until
 
 
 @pytest.mark.parametrize("workers", [2, 4])
 def test_no_page_is_fetched_twice(project: Project, workers: int) -> None:
-    with SiteProcess(Site(pages=6000)) as site:
+    with SiteProcess(Site(pages=3000)) as site:
         done = project.run("crawl", "spider.py", "-o", "out.jsonl", "--workers", str(workers), START=site.url + "p/0")
         assert done.returncode == 0, done.stderr
         assert Counter(urlsplit(row["url"]).path for row in project.rows()) == Counter(
-            {f"/p/{n}": 1 for n in range(6000)}
+            {f"/p/{n}": 1 for n in range(3000)}
         )
         assert set(fetches(site.records()).values()) == {1}
 
@@ -53,8 +54,8 @@ def test_the_delay_holds_over_all_processes(project: Project, workers: int) -> N
 def test_another_process_joins(project: Project) -> None:
     with SiteProcess(Site(pages=3000, latency=0.02)) as site:
         first = project.start("crawl", "spider.py", "-o", "out.jsonl", START=site.url + "p/0")
-        while not (project.folder / "out.jsonl").exists():
-            assert first.poll() is None
+        wait_until(lambda: first.poll() is not None or (project.folder / "out.jsonl").exists(), "it has begun")
+        assert first.poll() is None
         second = project.run("worker", "spider.py", START=site.url + "p/0")
         assert second.returncode == 0, second.stderr
         _, err = first.communicate(timeout=120)
@@ -66,8 +67,8 @@ def test_another_process_joins(project: Project) -> None:
 def test_a_second_supervisor_is_refused(project: Project) -> None:
     with SiteProcess(Site(pages=3000, latency=0.02)) as site:
         first = project.start("crawl", "spider.py", START=site.url + "p/0")
-        while not (project.folder / ".uttu").exists():
-            assert first.poll() is None
+        wait_until(lambda: first.poll() is not None or (project.folder / ".uttu").exists(), "it has begun")
+        assert first.poll() is None
         second = project.run("crawl", "spider.py", START=site.url + "p/0")
         assert second.returncode == 1
         assert "is running already" in second.stderr
