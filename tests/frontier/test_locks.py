@@ -6,7 +6,7 @@ import os
 import warnings
 from pathlib import Path
 
-from uttu.frontier.sqlite.liveness import is_file_locked, lock_file, unlock
+from uttu.file_locks import is_file_locked, lock_file, unlock
 
 
 def test_a_copy_of_the_process_does_not_keep_its_locks(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from uttu.clients.redis.connection import close_clients, execute_at
 from uttu.errors import BusRefused, ConfigError, StoreError, UttuError
 from uttu.frontier.sqlite.database import Database
 from uttu.frontier.sqlite.layout import APPLICATION
-from uttu.frontier.sqlite.liveness import lock_file, unlock
+from uttu.file_locks import lock_file, unlock
 from uttu.jobs.embedded import Embedded
 from uttu.jobs.schedules.redis import RedisScheduleStore
 from uttu.jobs.schedules.schedule import Schedule, create_state

@@ -227,7 +227,7 @@ def rename_former_folder(folder: Path) -> Renamed:
 
     :raises UttuError: a crawl or the jobs' server runs there, or the new names are taken.
     """
-    from uttu.frontier.sqlite.liveness import is_file_locked
+    from uttu.file_locks import is_file_locked
 
     names = {former.FOLDER: DATA_FOLDER.name, former.SETTINGS_FILE: SETTINGS_FILE}
     found = {folder / old: folder / new for old, new in names.items() if (folder / old).exists()}

@@ -1,0 +1,408 @@
+"""A coordinator for the processes of one machine: files, and no server.
+
+::
+
+    FOLDER/cluster.db           the tree, in SQLite
+    FOLDER/cluster.sessions/ID  locked by the process that has the session
+
+Tables::
+
+    nodes     path, parent, value, version, created, changed, owner, at, written, sequence
+    sessions  id, renewed, seconds, boot
+    counter   the last number given
+
+A session ends when its file is no longer locked, which the kernel sees to when a process dies, or when it was not
+renewed for its ``session_seconds``, which happens to a process that is stopped. Times of renewal are by a clock that
+counts from the start of the machine and never jumps; ``boot`` tells one start from another.
+
+Whoever writes, or looks for changes, ends the sessions that are over. Every process looks for changes ten times a
+second (SQLite's ``data_version``, a few microseconds), and at the lock files twice a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from uuid import uuid4
+
+import msgspec
+
+from uttu.cluster.base import (
+    SESSION_SECONDS,
+    Check,
+    ClusterError,
+    ClusterUnavailable,
+    Create,
+    Delete,
+    Node,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    Refused,
+    SessionLost,
+    SessionState,
+    StateListener,
+    TreeWatch,
+    Write,
+    WrongVersion,
+    check_path,
+    check_value,
+    parent_of,
+)
+from uttu.cluster.recipes import monotonic
+from uttu.cluster.watching import StateListeners, Watches
+from uttu.file_locks import is_file_locked, lock_file, unlock
+
+T = TypeVar("T")
+
+_log = logging.getLogger("uttu.cluster")
+
+_LOOK_SECONDS: Final = 0.1
+_LOCKS_SECONDS: Final = 0.5
+_BUSY_SECONDS: Final = 10.0
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS nodes (
+    path TEXT PRIMARY KEY, parent TEXT NOT NULL, value BLOB NOT NULL, version INTEGER NOT NULL,
+    created INTEGER NOT NULL, changed INTEGER NOT NULL, owner TEXT NOT NULL, at REAL NOT NULL, written REAL NOT NULL,
+    sequence INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS children ON nodes (parent, path);
+CREATE INDEX IF NOT EXISTS owned ON nodes (owner) WHERE owner != '';
+CREATE TABLE IF NOT EXISTS sessions (id TEXT PRIMARY KEY, renewed REAL NOT NULL, seconds REAL NOT NULL, boot TEXT);
+CREATE TABLE IF NOT EXISTS counter (last INTEGER NOT NULL);
+INSERT INTO counter SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM counter);
+INSERT OR IGNORE INTO nodes VALUES ('/', '', x'', 0, 0, 0, '', 0, 0, 0);
+"""
+_COLUMNS: Final = "path, value, version, created, changed, owner, at, written"
+
+
+class LocalCoordinator:
+    """See :class:`uttu.cluster.base.Coordinator`. Open it with :meth:`open`."""
+
+    def __init__(self, folder: Path, session_seconds: float = SESSION_SECONDS) -> None:
+        self.url = f"local:{folder}"
+        self.session = ""
+        self.session_seconds = session_seconds
+        self._folder = folder / "cluster.sessions"
+        self._file = folder / "cluster.db"
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="uttu-cluster")
+        self._states = StateListeners()
+        self._watches = Watches(self._read_part)
+        self._boot = _read_boot_id()
+        self._db: sqlite3.Connection | None = None
+        self._lock = -1
+        self._renewed = 0.0
+        self._seen = -1
+        self._task: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, folder: Path, session_seconds: float = SESSION_SECONDS) -> LocalCoordinator:
+        """Open the tree in a folder, which is created if needed, and begin a session.
+
+        :raises ClusterUnavailable: the folder or its database can't be used.
+        """
+        coordinator = cls(folder, session_seconds)
+        try:
+            await coordinator._run(coordinator._connect)
+        except BaseException:
+            coordinator._threads.shutdown(wait=False)
+            raise
+        coordinator._states.set(SessionState.CONNECTED)
+        coordinator._task = asyncio.create_task(coordinator._look())
+        return coordinator
+
+    @property
+    def state(self) -> SessionState:
+        """By the clock, too: a process that was stopped knows it before its event loop has run."""
+        state = self._states.state
+        if state in (SessionState.CONNECTED, SessionState.SUSPENDED):
+            quiet = monotonic() - self._renewed
+            if quiet > self.session_seconds:
+                return SessionState.LOST
+            if quiet > self.session_seconds / 3:
+                return SessionState.SUSPENDED
+        return state
+
+    def listen(self, listener: StateListener) -> Callable[[], None]:
+        return self._states.add(listener)
+
+    async def read(self, path: str) -> Node | None:
+        found = await self._run(self._select, "path = ?", check_path(path))
+        return found[0] if found else None
+
+    async def children(self, path: str) -> list[Node]:
+        return await self._run(self._select, "parent = ?", check_path(path))
+
+    async def change(self, *operations: Operation) -> Sequence[Node | None]:
+        for operation in operations:
+            check_path(operation.path)
+            if isinstance(operation, Create | Write):
+                check_value(operation.path, operation.value)
+        done = await self._run(self._write, lambda db: [self._apply(db, operation) for operation in operations])
+        self._watches.wake(operation.path for operation in operations)
+        self._watches.wake(node.path for node in done if node is not None)
+        return done
+
+    def watch(self, path: str, *, recursive: bool = False) -> AbstractAsyncContextManager[TreeWatch]:
+        return self._watches.open(check_path(path), recursive=recursive)
+
+    async def close(self) -> None:
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._task = None
+        with contextlib.suppress(ClusterError):
+            await self._run(self._end)
+        self._threads.shutdown(wait=False)
+        self._watches.close()
+        self._states.set(SessionState.CLOSED)
+
+    async def _run(self, work: Callable[..., T], *arguments: Any) -> T:
+        if self._states.state == SessionState.CLOSED:
+            raise ClusterError(f"The connection to {self.url} was closed")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+        except (sqlite3.Error, OSError) as error:
+            raise ClusterUnavailable(f"Cannot use {self._file}: {error}") from error
+
+    async def _look(self) -> None:
+        """Renew the session, end those of dead processes, and wake up the watches after a change."""
+        looked = 0.0
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            self._states.set(self.state)
+            try:
+                if self.state == SessionState.LOST:
+                    await self._run(self._begin_again)
+                locks = monotonic() - looked > _LOCKS_SECONDS
+                if await self._run(self._tick, locks):
+                    self._watches.wake()
+                looked = monotonic() if locks else looked
+                self._states.set(SessionState.CONNECTED)
+            except SessionLost:
+                self._states.set(SessionState.LOST)
+                self._renewed = monotonic() - 2 * self.session_seconds
+            except ClusterError as error:
+                _log.warning("%s", error)
+
+    # From here on, in the thread.
+
+    def _connect(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._db = sqlite3.connect(self._file, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin a session. Its file is locked before others can see it."""
+        session = uuid4().hex
+        self._lock = lock_file(self._folder / session)
+        now = monotonic()
+        with self._transaction() as db:
+            self._expire(db)
+            db.execute("INSERT INTO sessions VALUES (?, ?, ?, ?)", (session, now, self.session_seconds, self._boot))
+        self.session, self._renewed = session, now
+
+    def _begin_again(self) -> None:
+        former, lock = self.session, self._lock
+        self._begin()
+        if lock >= 0:
+            unlock(lock)
+        (self._folder / former).unlink(missing_ok=True)
+
+    def _tick(self, locks: bool) -> bool:
+        """Renew the session if that is due; with ``locks``, end those of dead processes. Returns whether to look."""
+        assert self._db is not None
+        now = monotonic()
+        dead = self._find_dead() if locks else []
+        if dead or now - self._renewed > self.session_seconds / 6:
+            with self._transaction() as db:
+                _end_sessions(db, dead)
+                self._expire(db)
+                if not db.execute("UPDATE sessions SET renewed = ? WHERE id = ?", (now, self.session)).rowcount:
+                    raise SessionLost(f"The session with {self.url} ended")
+            self._renewed = now
+            for id in dead:
+                (self._folder / id).unlink(missing_ok=True)
+        [version] = self._db.execute("PRAGMA data_version").fetchone()
+        seen, self._seen = self._seen, version
+        return bool(dead) or seen != version
+
+    def _end(self) -> None:
+        if self._db is not None:
+            with self._transaction() as db:
+                _end_sessions(db, [self.session])
+            self._db.close()
+            self._db = None
+        if self._lock >= 0:
+            unlock(self._lock)
+            self._lock = -1
+        (self._folder / self.session).unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Any:
+        assert self._db is not None
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._db
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+
+    def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        with self._transaction() as db:
+            self._expire(db)
+            if not db.execute("SELECT 1 FROM sessions WHERE id = ?", (self.session,)).fetchone():
+                raise SessionLost(f"The session of this process with {self.url} ended: it was not renewed in time")
+            return work(db)
+
+    def _select(self, where: str, *values: str) -> list[Node]:
+        assert self._db is not None
+        rows = self._db.execute(f"SELECT {_COLUMNS} FROM nodes WHERE {where} ORDER BY path", values)
+        return [_node(row) for row in rows]
+
+    async def _read_part(self, path: str, recursive: bool) -> list[Node]:
+        if not recursive:
+            return await self._run(self._select, "path = ?", path)
+        prefix = path.rstrip("/")
+        # "0" is the character after "/".
+        return await self._run(
+            self._select, "path = ? OR (path > ? AND path < ?)", path, f"{prefix}/", f"{prefix}0"
+        )
+
+    def _expire(self, db: sqlite3.Connection) -> None:
+        """End the sessions that were not renewed in time."""
+        now = monotonic()
+        rows = db.execute("SELECT id, renewed, seconds, boot FROM sessions").fetchall()
+        over = [id for id, renewed, seconds, boot in rows if boot != self._boot or now - renewed > seconds]
+        if over:
+            _end_sessions(db, over)
+
+    def _find_dead(self) -> list[str]:
+        """The sessions whose files are not locked: their processes are dead."""
+        assert self._db is not None
+        ids = [id for (id,) in self._db.execute("SELECT id FROM sessions WHERE id != ?", (self.session,))]
+        return [id for id in ids if not is_file_locked(self._folder / id)]
+
+    def _apply(self, db: sqlite3.Connection, operation: Operation) -> Node | None:
+        match operation:
+            case Create():
+                return self._create(db, operation)
+            case Write(path, value, version):
+                node = _expect(db, path, version)
+                number, now = _next_number(db), time.time()
+                db.execute(
+                    "UPDATE nodes SET value = ?, version = version + 1, changed = ?, written = ? WHERE path = ?",
+                    (value, number, now, path),
+                )
+                return _replace(node, value, number, now)
+            case Delete(path, version):
+                _expect(db, path, version)
+                if path == "/" or db.execute("SELECT 1 FROM nodes WHERE parent = ?", (path,)).fetchone():
+                    raise NotEmpty(f"{path} has children")
+                db.execute("DELETE FROM nodes WHERE path = ?", (path,))
+                _next_number(db)
+                return None
+            case Check(path, version):
+                return _expect(db, path, version)
+
+    def _create(self, db: sqlite3.Connection, operation: Create) -> Node:
+        parent = parent_of(operation.path)
+        missing = []
+        while parent != "/" and (found := _find(db, parent)) is None:
+            missing.append(parent)
+            parent = parent_of(parent)
+        if parent != "/" and found is not None and found.owner:
+            raise Refused(f"{parent} is ephemeral, so it can't have children")
+        for path in reversed(missing):
+            self._insert(db, path, b"", "")
+        path = operation.path
+        if operation.sequential:
+            path += f"{_next_sequence(db, parent_of(path)):010d}"
+        if _find(db, path) is not None or path == "/":
+            raise NodeExists(f"{path} exists")
+        return self._insert(db, path, operation.value, self.session if operation.ephemeral else "")
+
+    def _insert(self, db: sqlite3.Connection, path: str, value: bytes, owner: str) -> Node:
+        number, now = _next_number(db), time.time()
+        db.execute(
+            "INSERT INTO nodes VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?, 0)",
+            (path, parent_of(path), value, number, number, owner, now, now),
+        )
+        return Node(
+            path=path, value=value, version=0, created=number, changed=number, owner=owner, at=now, written=now
+        )
+
+
+def _read_boot_id() -> str:
+    """Identifies this start of the machine; empty where the system does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _node(row: tuple[Any, ...]) -> Node:
+    path, value, version, created, changed, owner, at, written = row
+    return Node(
+        path=path,
+        value=value,
+        version=version,
+        created=created,
+        changed=changed,
+        owner=owner,
+        at=at,
+        written=written,
+    )
+
+
+def _replace(node: Node, value: bytes, number: int, now: float) -> Node:
+    return msgspec.structs.replace(node, value=value, version=node.version + 1, changed=number, written=now)
+
+
+def _find(db: sqlite3.Connection, path: str) -> Node | None:
+    row = db.execute(f"SELECT {_COLUMNS} FROM nodes WHERE path = ?", (path,)).fetchone()
+    return _node(row) if row else None
+
+
+def _expect(db: sqlite3.Connection, path: str, version: int | None) -> Node:
+    """The node at a path.
+
+    :raises NoNode, WrongVersion: as their names say.
+    """
+    node = _find(db, path)
+    if node is None:
+        raise NoNode(f"There is no node {path}")
+    if version is not None and node.version != version:
+        raise WrongVersion(f"{path} has version {node.version}, not {version}: somebody else has changed it")
+    return node
+
+
+def _next_number(db: sqlite3.Connection) -> int:
+    [number] = db.execute("UPDATE counter SET last = last + 1 RETURNING last").fetchone()
+    return int(number)
+
+
+def _next_sequence(db: sqlite3.Connection, parent: str) -> int:
+    row = db.execute("UPDATE nodes SET sequence = sequence + 1 WHERE path = ? RETURNING sequence", (parent,)).fetchone()
+    return int(row[0]) - 1
+
+
+def _end_sessions(db: sqlite3.Connection, sessions: Sequence[str]) -> None:
+    for session in sessions:
+        if db.execute("DELETE FROM nodes WHERE owner = ?", (session,)).rowcount:
+            _next_number(db)
+        db.execute("DELETE FROM sessions WHERE id = ?", (session,))
