@@ -215,12 +215,19 @@ class TreeWatch(Protocol):
 class Coordinator(Protocol):
     """A connection to the tree, with a session. All methods raise ``ClusterUnavailable`` and ``SessionLost``."""
 
-    url: str
-    """As it was given, without passwords."""
-    session: str
-    """Identifies the session; the ``owner`` of its ephemeral nodes. It changes after ``LOST``."""
-    session_seconds: float
-    state: SessionState
+    @property
+    def url(self) -> str:
+        """As it was given, without passwords."""
+
+    @property
+    def session(self) -> str:
+        """Identifies the session; the ``owner`` of its ephemeral nodes. It changes after ``LOST``."""
+
+    @property
+    def session_seconds(self) -> float: ...
+
+    @property
+    def state(self) -> SessionState: ...
 
     def listen(self, listener: StateListener) -> Callable[[], None]:
         """Call ``listener`` at every change of the state. Returns a function that ends this."""

@@ -23,12 +23,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from uuid import uuid4
@@ -50,21 +48,16 @@ from uttu.cluster.base import (
     Refused,
     SessionLost,
     SessionState,
-    StateListener,
-    TreeWatch,
     Write,
     WrongVersion,
     check_path,
     check_value,
     parent_of,
 )
-from uttu.cluster.recipes import monotonic
-from uttu.cluster.watching import StateListeners, Watches
+from uttu.cluster.session import TimedSession, monotonic
 from uttu.file_locks import is_file_locked, lock_file, unlock
 
 T = TypeVar("T")
-
-_log = logging.getLogger("uttu.cluster")
 
 _LOOK_SECONDS: Final = 0.1
 _LOCKS_SECONDS: Final = 0.5
@@ -85,24 +78,19 @@ INSERT OR IGNORE INTO nodes VALUES ('/', '', x'', 0, 0, 0, '', 0, 0, 0);
 _COLUMNS: Final = "path, value, version, created, changed, owner, at, written"
 
 
-class LocalCoordinator:
+class LocalCoordinator(TimedSession):
     """See :class:`uttu.cluster.base.Coordinator`. Open it with :meth:`open`."""
 
     def __init__(self, folder: Path, session_seconds: float = SESSION_SECONDS) -> None:
-        self.url = f"local:{folder}"
-        self.session = ""
-        self.session_seconds = session_seconds
+        super().__init__(f"local:{folder}", session_seconds, _LOOK_SECONDS)
         self._folder = folder / "cluster.sessions"
         self._file = folder / "cluster.db"
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="uttu-cluster")
-        self._states = StateListeners()
-        self._watches = Watches(self._read_part)
         self._boot = _read_boot_id()
         self._db: sqlite3.Connection | None = None
         self._lock = -1
-        self._renewed = 0.0
         self._seen = -1
-        self._task: asyncio.Task[None] | None = None
+        self._looked = 0.0
 
     @classmethod
     async def open(cls, folder: Path, session_seconds: float = SESSION_SECONDS) -> LocalCoordinator:
@@ -113,27 +101,11 @@ class LocalCoordinator:
         coordinator = cls(folder, session_seconds)
         try:
             await coordinator._run(coordinator._connect)
+            await coordinator._start()
         except BaseException:
             coordinator._threads.shutdown(wait=False)
             raise
-        coordinator._states.set(SessionState.CONNECTED)
-        coordinator._task = asyncio.create_task(coordinator._look())
         return coordinator
-
-    @property
-    def state(self) -> SessionState:
-        """By the clock, too: a process that was stopped knows it before its event loop has run."""
-        state = self._states.state
-        if state in (SessionState.CONNECTED, SessionState.SUSPENDED):
-            quiet = monotonic() - self._renewed
-            if quiet > self.session_seconds:
-                return SessionState.LOST
-            if quiet > self.session_seconds / 3:
-                return SessionState.SUSPENDED
-        return state
-
-    def listen(self, listener: StateListener) -> Callable[[], None]:
-        return self._states.add(listener)
 
     async def read(self, path: str) -> Node | None:
         found = await self._run(self._select, "path = ?", check_path(path))
@@ -147,25 +119,10 @@ class LocalCoordinator:
             check_path(operation.path)
             if isinstance(operation, Create | Write):
                 check_value(operation.path, operation.value)
-        done = await self._run(self._write, lambda db: [self._apply(db, operation) for operation in operations])
+        done = await self._run(self._write, operations)
         self._watches.wake(operation.path for operation in operations)
         self._watches.wake(node.path for node in done if node is not None)
         return done
-
-    def watch(self, path: str, *, recursive: bool = False) -> AbstractAsyncContextManager[TreeWatch]:
-        return self._watches.open(check_path(path), recursive=recursive)
-
-    async def close(self) -> None:
-        if self._task is None:
-            return
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        self._task = None
-        with contextlib.suppress(ClusterError):
-            await self._run(self._end)
-        self._threads.shutdown(wait=False)
-        self._watches.close()
-        self._states.set(SessionState.CLOSED)
 
     async def _run(self, work: Callable[..., T], *arguments: Any) -> T:
         if self._states.state == SessionState.CLOSED:
@@ -175,25 +132,26 @@ class LocalCoordinator:
         except (sqlite3.Error, OSError) as error:
             raise ClusterUnavailable(f"Cannot use {self._file}: {error}") from error
 
+    async def _begin(self) -> None:
+        await self._run(self._begin_session)
+
     async def _look(self) -> None:
-        """Renew the session, end those of dead processes, and wake up the watches after a change."""
-        looked = 0.0
-        while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            self._states.set(self.state)
-            try:
-                if self.state == SessionState.LOST:
-                    await self._run(self._begin_again)
-                locks = monotonic() - looked > _LOCKS_SECONDS
-                if await self._run(self._tick, locks):
-                    self._watches.wake()
-                looked = monotonic() if locks else looked
-                self._states.set(SessionState.CONNECTED)
-            except SessionLost:
-                self._states.set(SessionState.LOST)
-                self._renewed = monotonic() - 2 * self.session_seconds
-            except ClusterError as error:
-                _log.warning("%s", error)
+        locks = monotonic() - self._looked > _LOCKS_SECONDS
+        if await self._run(self._tick, locks):
+            self._watches.wake()
+        if locks:
+            self._looked = monotonic()
+
+    async def _end(self) -> None:
+        await self._run(self._end_session)
+        self._threads.shutdown(wait=False)
+
+    async def _read_part(self, path: str, recursive: bool) -> list[Node]:
+        if not recursive:
+            return await self._run(self._select, "path = ?", path)
+        prefix = path.rstrip("/")
+        # "0" is the character after "/".
+        return await self._run(self._select, "path = ? OR (path > ? AND path < ?)", path, f"{prefix}/", f"{prefix}0")
 
     # From here on, in the thread.
 
@@ -203,44 +161,39 @@ class LocalCoordinator:
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = NORMAL")
         self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
-        self._begin()
 
-    def _begin(self) -> None:
+    def _begin_session(self) -> None:
         """Begin a session. Its file is locked before others can see it."""
-        session = uuid4().hex
-        self._lock = lock_file(self._folder / session)
-        now = monotonic()
+        session, now = uuid4().hex, monotonic()
+        lock = lock_file(self._folder / session)
         with self._transaction() as db:
             self._expire(db)
             db.execute("INSERT INTO sessions VALUES (?, ?, ?, ?)", (session, now, self.session_seconds, self._boot))
-        self.session, self._renewed = session, now
-
-    def _begin_again(self) -> None:
-        former, lock = self.session, self._lock
-        self._begin()
-        if lock >= 0:
-            unlock(lock)
-        (self._folder / former).unlink(missing_ok=True)
+        former, self.session, self._renewed = self.session, session, now
+        if self._lock >= 0:
+            unlock(self._lock)
+            (self._folder / former).unlink(missing_ok=True)
+        self._lock = lock
 
     def _tick(self, locks: bool) -> bool:
         """Renew the session if that is due; with ``locks``, end those of dead processes. Returns whether to look."""
         assert self._db is not None
         now = monotonic()
         dead = self._find_dead() if locks else []
-        if dead or now - self._renewed > self.session_seconds / 6:
+        if dead or self._is_due:
             with self._transaction() as db:
                 _end_sessions(db, dead)
                 self._expire(db)
                 if not db.execute("UPDATE sessions SET renewed = ? WHERE id = ?", (now, self.session)).rowcount:
                     raise SessionLost(f"The session with {self.url} ended")
             self._renewed = now
-            for id in dead:
-                (self._folder / id).unlink(missing_ok=True)
+            for each in dead:
+                (self._folder / each).unlink(missing_ok=True)
         [version] = self._db.execute("PRAGMA data_version").fetchone()
         seen, self._seen = self._seen, version
         return bool(dead) or seen != version
 
-    def _end(self) -> None:
+    def _end_session(self) -> None:
         if self._db is not None:
             with self._transaction() as db:
                 _end_sessions(db, [self.session])
@@ -252,7 +205,7 @@ class LocalCoordinator:
         (self._folder / self.session).unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _transaction(self) -> Any:
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
         assert self._db is not None
         self._db.execute("BEGIN IMMEDIATE")
         try:
@@ -262,40 +215,31 @@ class LocalCoordinator:
             self._db.execute("ROLLBACK")
             raise
 
-    def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _write(self, operations: Sequence[Operation]) -> list[Node | None]:
         with self._transaction() as db:
             self._expire(db)
             if not db.execute("SELECT 1 FROM sessions WHERE id = ?", (self.session,)).fetchone():
                 raise SessionLost(f"The session of this process with {self.url} ended: it was not renewed in time")
-            return work(db)
+            return [self._apply(db, operation) for operation in operations]
 
     def _select(self, where: str, *values: str) -> list[Node]:
         assert self._db is not None
         rows = self._db.execute(f"SELECT {_COLUMNS} FROM nodes WHERE {where} ORDER BY path", values)
         return [_node(row) for row in rows]
 
-    async def _read_part(self, path: str, recursive: bool) -> list[Node]:
-        if not recursive:
-            return await self._run(self._select, "path = ?", path)
-        prefix = path.rstrip("/")
-        # "0" is the character after "/".
-        return await self._run(
-            self._select, "path = ? OR (path > ? AND path < ?)", path, f"{prefix}/", f"{prefix}0"
-        )
-
     def _expire(self, db: sqlite3.Connection) -> None:
         """End the sessions that were not renewed in time."""
         now = monotonic()
         rows = db.execute("SELECT id, renewed, seconds, boot FROM sessions").fetchall()
-        over = [id for id, renewed, seconds, boot in rows if boot != self._boot or now - renewed > seconds]
+        over = [session for session, renewed, seconds, boot in rows if boot != self._boot or now - renewed > seconds]
         if over:
             _end_sessions(db, over)
 
     def _find_dead(self) -> list[str]:
         """The sessions whose files are not locked: their processes are dead."""
         assert self._db is not None
-        ids = [id for (id,) in self._db.execute("SELECT id FROM sessions WHERE id != ?", (self.session,))]
-        return [id for id in ids if not is_file_locked(self._folder / id)]
+        sessions = [each for (each,) in self._db.execute("SELECT id FROM sessions WHERE id != ?", (self.session,))]
+        return [each for each in sessions if not is_file_locked(self._folder / each)]
 
     def _apply(self, db: sqlite3.Connection, operation: Operation) -> Node | None:
         match operation:
@@ -342,9 +286,7 @@ class LocalCoordinator:
             "INSERT INTO nodes VALUES (?, ?, ?, 0, ?, ?, ?, ?, ?, 0)",
             (path, parent_of(path), value, number, number, owner, now, now),
         )
-        return Node(
-            path=path, value=value, version=0, created=number, changed=number, owner=owner, at=now, written=now
-        )
+        return Node(path=path, value=value, version=0, created=number, changed=number, owner=owner, at=now, written=now)
 
 
 def _read_boot_id() -> str:

@@ -47,6 +47,7 @@ from uttu.cluster.base import (
     WrongVersion,
     check_path,
 )
+from uttu.cluster.session import monotonic
 
 _HISTORY: Final = 20
 """Changes of a setting that are kept."""
@@ -60,11 +61,6 @@ class LockTimeout(ClusterError):
 
 class LockLost(ClusterError):
     """The lock is no longer held: the session ended, or the lock's own time."""
-
-
-def monotonic() -> float:
-    """Seconds that never jump, and go on while the machine is suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -413,7 +409,7 @@ class Membership:
                 async for change in changes:
                     if change.path != self._path:
                         name = change.path.rpartition("/")[2]
-                        yield MemberChange(change.kind, name, change.node and _member(change.node))
+                        yield MemberChange(change.kind, name, _member(change.node) if change.node else None)
 
             yield read()
 

@@ -12,7 +12,7 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 
-from uttu.cluster.base import ChangeKind, ClusterError, Node, SessionState, TreeChange
+from uttu.cluster.base import ChangeKind, ClusterError, Node, TreeChange
 
 ReadTree = Callable[[str, bool], Awaitable[list[Node]]]
 """Reads the node at a path and, if recursive, all below it."""
@@ -108,22 +108,3 @@ def compare(known: dict[str, Node] | None, found: dict[str, Node]) -> Iterator[T
             yield TreeChange(ChangeKind.PRESENT if known is None else ChangeKind.CREATED, path, node)
         elif former.version != node.version:
             yield TreeChange(ChangeKind.CHANGED, path, node)
-
-
-class StateListeners:
-    """The state of a session, and who hears of its changes."""
-
-    def __init__(self) -> None:
-        self.state = SessionState.SUSPENDED
-        self._listeners: dict[object, Callable[[SessionState], None]] = {}
-
-    def add(self, listener: Callable[[SessionState], None]) -> Callable[[], None]:
-        key = object()
-        self._listeners[key] = listener
-        return lambda: self._listeners.pop(key, None) and None
-
-    def set(self, state: SessionState) -> None:
-        if state != self.state:
-            self.state = state
-            for listener in tuple(self._listeners.values()):
-                listener(state)

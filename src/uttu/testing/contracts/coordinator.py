@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 import pytest
@@ -50,6 +49,14 @@ async def expect(changes: TreeWatch, kind: ChangeKind, path: str) -> TreeChange:
     change = await take(changes)
     assert (change.kind, change.path) == (kind, path)
     return change
+
+
+async def _appears(tree: Coordinator, path: str) -> None:
+    """Wait until there is a node at a path."""
+    async with asyncio.timeout(SOON), tree.watch(path) as changes:
+        async for change in changes:
+            if change.kind != ChangeKind.DELETED:
+                return
 
 
 class TreeContract:
@@ -248,7 +255,7 @@ class TreeContract:
             await one.close()
             with pytest.raises(StopAsyncIteration):
                 await take(changes)
-        assert heard[-1] == one.state == SessionState.CLOSED
+        assert [heard[-1], one.state] == [SessionState.CLOSED] * 2
         stop()
         await one.close()
         with pytest.raises(ClusterError, match="was closed"):
@@ -263,7 +270,7 @@ class RecipeContract:
         token = await one.acquire()
         assert one.is_held
         assert one.token == token
-        assert 0 < one.remaining
+        assert one.remaining > 0
         with pytest.raises(LockTimeout, match=r"'door' was not free within 0.2 s: it is held by one"):
             await other.acquire(wait=0.2)
         assert [holder.who for holder in await other.holders()] == ["one"]
@@ -279,19 +286,18 @@ class RecipeContract:
     async def test_locks_are_given_in_the_order_of_the_line(self, cluster: OpenCluster) -> None:
         trees = [await cluster(), await cluster()]
         given: list[tuple[int, int]] = []
+        everybody = asyncio.Event()
 
         async def hold(number: int) -> None:
             async with Lock(trees[number % 2], "line", str(number)) as token:
                 given.append((number, token))
-                await asyncio.sleep(0.01)
+                await everybody.wait()
 
         tasks = []
         for number in range(6):
             tasks.append(asyncio.create_task(hold(number)))
-            async with asyncio.timeout(SOON):
-                lock = Lock(trees[0], "line")
-                while str(number) not in [each.who for each in await lock.holders()] and not tasks[-1].done():
-                    await asyncio.sleep(0.005)
+            await _appears(trees[0], f"/locks/line/n{number:010d}")
+        everybody.set()
         await asyncio.wait_for(asyncio.gather(*tasks), 6 * SOON)
         assert [number for number, _ in given] == list(range(6))
         tokens = [token for _, token in given]
@@ -377,7 +383,7 @@ class RecipeContract:
         trees = [await cluster() for _ in range(3)]
         groups = [Membership(tree, "workers") for tree in trees]
         async with groups[0].join("a", b"1"), groups[2].watch() as changes:
-            seen = []
+            seen: list[tuple[ChangeKind, str]] = []
 
             async def hear(count: int) -> None:
                 async with asyncio.timeout(SOON):
@@ -388,7 +394,10 @@ class RecipeContract:
             await hear(1)
             async with groups[1].join("b", b"2"):
                 await hear(2)
-                assert [(member.name, member.data) for member in await groups[2].members()] == [("a", b"1"), ("b", b"2")]
+                assert [(member.name, member.data) for member in await groups[2].members()] == [
+                    ("a", b"1"),
+                    ("b", b"2"),
+                ]
                 with pytest.raises(NodeExists, match="has a member named 'a'"):
                     async with groups[1].join("a"):
                         pass
@@ -445,5 +454,3 @@ class RecipeContract:
         kept = await config.history("n")
         assert [each.value for each in kept] == [b"%d" % number for number in range(24, 4, -1)]
         assert [each.version for each in kept] == list(range(24, 4, -1))
-
-

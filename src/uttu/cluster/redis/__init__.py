@@ -1,0 +1,1 @@
+"""The coordinator on a Redis or Valkey server: alone, with sentinels, or a cluster."""
