@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import sys
 from pathlib import Path
@@ -60,3 +61,15 @@ def test_a_host_that_several_workers_ask_is_named_once() -> None:
         WorkerReport(slowest=[("a", 0.7), ("c", 0.1), ("d", 0.3)]),
     ]
     assert find_slowest(reports) == [("a", 0.7), ("d", 0.3), ("b", 0.2)]
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_the_end_and_a_look_at_the_same_time(store: CrawlStore, turns: int) -> None:
+    """The view ends, whenever its next look is due."""
+    async with asyncio.timeout(10):
+        async with ProgressView("shop", ProgressMonitor(store), hint) as view:
+            await asyncio.sleep(0.01)
+            view._due.set()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+    await store.frontier.close()

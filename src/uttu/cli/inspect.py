@@ -136,7 +136,8 @@ async def watch_live(watch: CrawlMonitor) -> None:
         while not ended.is_set():
             screen.update(_draw_snapshot(await watch.look()), refresh=True)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), SNAPSHOT_SECONDS)
+                async with asyncio.timeout(SNAPSHOT_SECONDS):
+                    await ended.wait()
 
 
 def _draw_snapshot(look: CrawlSnapshot) -> Group:

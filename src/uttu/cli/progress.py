@@ -79,7 +79,8 @@ class ProgressView:
     async def _run(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._due.wait(), self.seconds)
+                async with asyncio.timeout(self.seconds):
+                    await self._due.wait()
             self._due.clear()
             progress = await self._monitor.look()
             self.show(progress)

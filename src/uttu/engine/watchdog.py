@@ -28,6 +28,7 @@ well, notices the gap and starts counting again.
 
 from __future__ import annotations
 
+import _weakrefset
 import asyncio
 import contextlib
 import functools
@@ -38,6 +39,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from types import FrameType
 from typing import Final
@@ -62,6 +64,7 @@ _DEEPEST: Final = 50_000
 # How often memory is read: a handler may take 1 GB in a second.
 _LOOK_SECONDS: Final = 0.05
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_WEAK_REFERENCES: Final = frozenset({weakref.__file__, _weakrefset.__file__})
 _DEBUGGERS: Final = frozenset({"bdb", "pdb"})
 _OURS: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # The modules of asyncio that run callbacks. Frames outside them belong to the caller of the loop, not to a callback.
@@ -223,7 +226,8 @@ class Watchdog:
         # Under a parent process the whole loop is Uttu's, so a task that a handler started may be interrupted, too.
         # Otherwise the loop may belong to another program, and only tracked steps are interrupted.
         is_users = self._steps.running is not None or (self._box is not None and _is_task_of_user(frame))
-        if not is_users or _is_debugged(frame):
+        # Python prints and drops exceptions of callbacks of weak references. The next signal will find other code.
+        if not is_users or _is_debugged(frame) or (frame is not None and frame.f_code.co_filename in _WEAK_REFERENCES):
             return
         # To leave a deep recursion by an exception takes several times its memory.
         if self._swallowed >= _MOST_SWALLOWED or _is_deep(frame):

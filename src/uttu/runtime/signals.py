@@ -96,11 +96,16 @@ class Signals:
             box = blackbox.inherited() if blackbox.guardian else None
             if box is None:
                 accept(number)
-            elif box.forwarded > self._forwarded:
+                return
+            # A second signal may interrupt this function. It must not count again what is counted here, so nothing is
+            # called between these lines.
+            forwarded = box.forwarded
+            more = forwarded - self._forwarded
+            if more > 0:
+                self._forwarded = forwarded
                 # Two signals that arrive while a handler blocks the process are received as one.
-                for _ in range(box.forwarded - self._forwarded):
+                for _ in range(more):
                     accept(number)
-                self._forwarded = box.forwarded
             elif time.monotonic() - self._accepted > _DUPLICATE_SECONDS:
                 timer = threading.Timer(_DUPLICATE_SECONDS, accept_unless_forwarded, (number,))
                 timer.daemon = True

@@ -36,7 +36,7 @@ THREAD_BYTES: Final = 256 * 1024
 LOOP_BYTES: Final = 1024 * 1024
 """Pages larger than ``THREAD_BYTES`` are parsed in a thread, unless :func:`parse_if_cheap` parses them.
 
-Parsing takes 5 to 7 ms a megabyte, a thread and the memory of its own up to 1 ms. Most real pages have 100 to 500 KB.
+Parsing takes 5 to 7 ms a megabyte, and a thread with its memory up to 1 ms. Most real pages have 100 to 500 KB.
 """
 
 # Any page below these bounds takes at most 0.4 s and 200 MB; measured with the worst known pages.
