@@ -14,6 +14,13 @@
     │   ├── BusUnavailable     the broker can't be reached                           exit 4
     │   ├── BusRefused         the broker refuses a login, a name or a size          exit 4
     │   └── Unsupported        the broker lacks a capability                         exit 4
+    ├── ClusterError           a coordinator can't be used, or refuses a request     exit 4
+    │   ├── ClusterUnavailable     it can't be reached, or does not let this process in
+    │   ├── ConnectionSuspended    the connection broke during a request
+    │   ├── SessionLost            the session ended, and with it all that it held
+    │   ├── NoNode, NodeExists, NotEmpty, WrongVersion
+    │   ├── LockTimeout, LockLost
+    │   └── Refused                no permission, a value that is too large, a path that is not one
     └── FetchError             no usable response
         ├── NetworkError       the host can't be reached, or closed the connection
         │   ├── UnknownHost    its name does not resolve
@@ -90,6 +97,50 @@ class Unsupported(BusError):
     """The broker lacks a capability; the message names it."""
 
 
+class ClusterError(UttuError):
+    """A coordinator can't be used, or refuses what it is asked for."""
+
+
+class ClusterUnavailable(ClusterError):
+    """The coordinator can't be reached, or does not let this process in."""
+
+
+class ConnectionSuspended(ClusterError):
+    """The connection broke during a request: it may have been carried out or not."""
+
+
+class SessionLost(ClusterError):
+    """The session ended, and with it all that it held."""
+
+
+class NoNode(ClusterError):
+    """There is no node at this path."""
+
+
+class NodeExists(ClusterError):
+    """There is a node at this path already."""
+
+
+class NotEmpty(ClusterError):
+    """The node has children."""
+
+
+class WrongVersion(ClusterError):
+    """The node has another version than the one demanded: somebody else has changed it."""
+
+
+class Refused(ClusterError):
+    """The coordinator refuses a request: no permission, a value that is too large, children of an ephemeral node."""
+
+
+class LockTimeout(ClusterError):
+    """The lock was not free in time."""
+
+
+class LockLost(ClusterError):
+    """The lock is no longer held: the session ended, or the lock's own time."""
+
+
 class FetchError(UttuError):
     """A fetch gave no usable response. ``kind`` is the word used in stats and dead letters."""
 
@@ -149,6 +200,6 @@ def exit_code(error: UttuError) -> int:
         return USAGE
     if isinstance(error, ConfigError):
         return CONFIG
-    if isinstance(error, StoreError | BusError):
+    if isinstance(error, StoreError | BusError | ClusterError):
         return STORE
     return FAILED

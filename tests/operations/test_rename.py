@@ -25,9 +25,9 @@ from uttu.bus import Bus, Delivery, Message, SubscribeOptions, connect
 from uttu.clients.redis.address import make_clients
 from uttu.clients.redis.connection import close_clients, execute_at
 from uttu.errors import BusRefused, ConfigError, StoreError, UttuError
+from uttu.file_locks import lock_file, unlock
 from uttu.frontier.sqlite.database import Database
 from uttu.frontier.sqlite.layout import APPLICATION
-from uttu.file_locks import lock_file, unlock
 from uttu.jobs.embedded import Embedded
 from uttu.jobs.schedules.redis import RedisScheduleStore
 from uttu.jobs.schedules.schedule import Schedule, create_state

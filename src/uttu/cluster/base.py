@@ -19,11 +19,11 @@ parents; they are empty and persistent. An *ephemeral* node belongs to a session
 Writes are linear: all processes see them in one order. If the connection breaks during a write, it may have happened
 or not, and ``change`` raises ``ConnectionSuspended``; ``read`` tells which.
 
-**Reads.** ``read`` and ``children`` see at least all writes of their own process, and those of others that ended
+**Reads.** ``read`` and ``children`` see at least all writes of the same process, and those of others that ended
 before the reading process heard of them by a watch.
 
 **Watches.** ``watch`` reports what happens at a path and, if recursive, below it. First comes the present state: one
-event for each node, or ``DELETED`` if there is none at the path. Then comes each change, though several changes of one
+event for each node, or ``DELETED`` if the path has no node. Then comes each change, though several changes of one
 node may be reported as one. No change is missed for good: after a gap in the connection, the differences come as
 events.
 
@@ -68,10 +68,10 @@ from typing import Final, Protocol
 
 import msgspec
 
-from uttu.errors import UttuError
+from uttu.errors import Refused
 
 MAX_VALUE: Final = 1_000_000
-"""Bytes of a value. ZooKeeper's servers refuse requests of more than 1,048,575 bytes unless they are told otherwise."""
+"""Bytes of a value, and of all values in a transaction. By default ZooKeeper refuses requests of 1 MB and more."""
 MAX_PATH: Final = 1_000
 SESSION_SECONDS: Final = 10.0
 
@@ -81,42 +81,6 @@ class SessionState(StrEnum):
     SUSPENDED = "suspended"
     LOST = "lost"
     CLOSED = "closed"
-
-
-class ClusterError(UttuError):
-    """A coordinator can't be used, or refuses what it is asked for."""
-
-
-class ClusterUnavailable(ClusterError):
-    """The coordinator can't be reached, or does not let this process in."""
-
-
-class ConnectionSuspended(ClusterError):
-    """The connection broke during a request: it may have been carried out or not."""
-
-
-class SessionLost(ClusterError):
-    """The session ended, and with it all that it held."""
-
-
-class NoNode(ClusterError):
-    """There is no node at this path."""
-
-
-class NodeExists(ClusterError):
-    """There is a node at this path already."""
-
-
-class NotEmpty(ClusterError):
-    """The node has children."""
-
-
-class WrongVersion(ClusterError):
-    """The node has another version than the one demanded: somebody else has changed it."""
-
-
-class Refused(ClusterError):
-    """The coordinator refuses a request: no permission, a value that is too large, children of an ephemeral node."""
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -156,7 +120,7 @@ class Write(msgspec.Struct, frozen=True):
     """Replace the value of a node.
 
     :param version: the version that it must have; None for any.
-    :raises NoNode: there is none.
+    :raises NoNode: it does not exist.
     :raises WrongVersion: it has another one.
     """
 
@@ -233,7 +197,7 @@ class Coordinator(Protocol):
         """Call ``listener`` at every change of the state. Returns a function that ends this."""
 
     async def read(self, path: str) -> Node | None:
-        """The node at a path; None if there is none."""
+        """The node at a path; None if it does not exist."""
 
     async def children(self, path: str) -> list[Node]:
         """The children of a node by name; none if it does not exist."""
@@ -271,14 +235,21 @@ def check_path(path: str) -> str:
     return path
 
 
-def check_value(path: str, value: bytes) -> bytes:
-    """Return ``value``.
+def check_operations(operations: Sequence[Operation]) -> None:
+    """Check the paths and values of a transaction.
 
-    :raises Refused: it has more than ``MAX_VALUE`` bytes.
+    :raises Refused: a path is not valid, or a value or all values together have more than ``MAX_VALUE`` bytes.
     """
-    if len(value) > MAX_VALUE:
-        raise Refused(f"The value for {path} has {len(value):,} bytes; a node holds at most {MAX_VALUE:,}")
-    return value
+    total = 0
+    for operation in operations:
+        path = check_path(operation.path)
+        if isinstance(operation, Create | Write):
+            total += len(operation.value)
+            if len(operation.value) > MAX_VALUE:
+                size = len(operation.value)
+                raise Refused(f"The value for {path} has {size:,} bytes; a node holds at most {MAX_VALUE:,}")
+    if total > MAX_VALUE:
+        raise Refused(f"The values of a transaction have {total:,} bytes; it takes at most {MAX_VALUE:,}")
 
 
 def parent_of(path: str) -> str:

@@ -36,25 +36,27 @@ import msgspec
 from uttu.cluster.base import (
     SESSION_SECONDS,
     Check,
-    ClusterError,
-    ClusterUnavailable,
     Create,
     Delete,
     Node,
-    NodeExists,
-    NoNode,
-    NotEmpty,
     Operation,
-    Refused,
-    SessionLost,
     SessionState,
     Write,
-    WrongVersion,
+    check_operations,
     check_path,
-    check_value,
     parent_of,
 )
 from uttu.cluster.session import TimedSession, monotonic
+from uttu.errors import (
+    ClusterError,
+    ClusterUnavailable,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Refused,
+    SessionLost,
+    WrongVersion,
+)
 from uttu.file_locks import is_file_locked, lock_file, unlock
 
 T = TypeVar("T")
@@ -115,10 +117,7 @@ class LocalCoordinator(TimedSession):
         return await self._run(self._select, "parent = ?", check_path(path))
 
     async def change(self, *operations: Operation) -> Sequence[Node | None]:
-        for operation in operations:
-            check_path(operation.path)
-            if isinstance(operation, Create | Write):
-                check_value(operation.path, operation.value)
+        check_operations(operations)
         done = await self._run(self._write, operations)
         self._watches.wake(operation.path for operation in operations)
         self._watches.wake(node.path for node in done if node is not None)

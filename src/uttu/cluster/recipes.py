@@ -31,36 +31,32 @@ import msgspec
 from uttu.cluster.base import (
     ChangeKind,
     Check,
-    ClusterError,
-    ConnectionSuspended,
     Coordinator,
     Create,
     Delete,
     Node,
-    NodeExists,
-    NoNode,
     Operation,
-    Refused,
-    SessionLost,
     SessionState,
     Write,
-    WrongVersion,
     check_path,
 )
 from uttu.cluster.session import monotonic
+from uttu.errors import (
+    ClusterError,
+    ConnectionSuspended,
+    LockLost,
+    LockTimeout,
+    NodeExists,
+    NoNode,
+    Refused,
+    SessionLost,
+    WrongVersion,
+)
 
 _HISTORY: Final = 20
 """Changes of a setting that are kept."""
 _SETTLE_SECONDS: Final = 0.1
 _is_change: Final = re.compile(r"n\d{10}").fullmatch
-
-
-class LockTimeout(ClusterError):
-    """The lock was not free in time."""
-
-
-class LockLost(ClusterError):
-    """The lock is no longer held: the session ended, or the lock's own time."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -445,7 +441,7 @@ def _member(node: Node) -> Member:
     return Member(name=node.name, data=node.value, since=node.at, token=node.created)
 
 
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
+class LiveSetting(msgspec.Struct, frozen=True, kw_only=True):
     """A setting, or a former value of one. ``value`` is None if it was removed."""
 
     key: str
@@ -471,14 +467,14 @@ class LiveConfig:
         self._tree = tree
         self._by = by or tree.session
 
-    async def get(self, key: str) -> Setting | None:
+    async def get(self, key: str) -> LiveSetting | None:
         """The setting; None if it is not set."""
         node = await self._tree.read(_config_path(key))
         return _setting(node) if node is not None else None
 
-    async def all(self, prefix: str = "") -> list[Setting]:
+    async def all(self, prefix: str = "") -> list[LiveSetting]:
         """All settings at or below a key, by key."""
-        found: list[Setting] = []
+        found: list[LiveSetting] = []
         waiting = [_config_path(prefix)]
         while waiting:
             path = waiting.pop()
@@ -520,18 +516,18 @@ class LiveConfig:
                 await self._trim(key)
             return
 
-    async def history(self, key: str) -> list[Setting]:
+    async def history(self, key: str) -> list[LiveSetting]:
         """The last ``_HISTORY`` changes of a setting, the newest first."""
         nodes = await self._changes(key)
         kept = [msgspec.msgpack.decode(node.value, type=_Kept) for node in reversed(nodes)]
-        return [Setting(key=key, value=each.value, version=each.version, by=each.by, at=each.at) for each in kept]
+        return [LiveSetting(key=key, value=each.value, version=each.version, by=each.by, at=each.at) for each in kept]
 
     @contextlib.asynccontextmanager
-    async def watch(self, prefix: str = "") -> AsyncIterator[AsyncIterator[Setting]]:
+    async def watch(self, prefix: str = "") -> AsyncIterator[AsyncIterator[LiveSetting]]:
         """Hear of each change at or below a key. First come the present values."""
         async with self._tree.watch(_config_path(prefix), recursive=True) as changes:
 
-            async def read() -> AsyncIterator[Setting]:
+            async def read() -> AsyncIterator[LiveSetting]:
                 async for change in changes:
                     if change.node is not None and change.node.value:  # others only have children
                         yield _decode_setting(change.node)
@@ -573,7 +569,7 @@ class LiveConfig:
                 await self._tree.change(Delete(node.path))
 
 
-def _setting(node: Node) -> Setting | None:
+def _setting(node: Node) -> LiveSetting | None:
     """The setting in a node; None if it was removed, or if the node only has children."""
     if not node.value:
         return None
@@ -581,10 +577,10 @@ def _setting(node: Node) -> Setting | None:
     return setting if setting.value is not None else None
 
 
-def _decode_setting(node: Node) -> Setting:
+def _decode_setting(node: Node) -> LiveSetting:
     kept = msgspec.msgpack.decode(node.value, type=_Kept)
     key = node.path.removeprefix("/config/")
-    return Setting(key=key, value=kept.value, version=node.version, by=kept.by, at=kept.at)
+    return LiveSetting(key=key, value=kept.value, version=node.version, by=kept.by, at=kept.at)
 
 
 def _config_path(key: str) -> str:

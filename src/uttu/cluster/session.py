@@ -15,8 +15,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from uttu.cluster.base import ClusterError, Node, SessionLost, SessionState, StateListener, TreeWatch, check_path
+from uttu.cluster.base import Node, SessionState, StateListener, TreeWatch, check_path
 from uttu.cluster.watching import Watches
+from uttu.errors import ClusterError, SessionLost
 
 _log = logging.getLogger("uttu.cluster")
 

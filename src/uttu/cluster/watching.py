@@ -12,7 +12,8 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 
-from uttu.cluster.base import ChangeKind, ClusterError, Node, TreeChange
+from uttu.cluster.base import ChangeKind, Node, TreeChange
+from uttu.errors import ClusterError
 
 ReadTree = Callable[[str, bool], Awaitable[list[Node]]]
 """Reads the node at a path and, if recursive, all below it."""

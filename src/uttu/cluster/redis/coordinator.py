@@ -34,25 +34,27 @@ from uttu.clients.redis.scripts import LuaLibrary, LuaOperations
 from uttu.cluster.base import (
     SESSION_SECONDS,
     Check,
-    ClusterError,
-    ClusterUnavailable,
-    ConnectionSuspended,
     Create,
     Delete,
     Node,
+    Operation,
+    SessionState,
+    Write,
+    check_operations,
+    check_path,
+)
+from uttu.cluster.session import TimedSession, monotonic
+from uttu.errors import (
+    ClusterError,
+    ClusterUnavailable,
+    ConnectionSuspended,
     NodeExists,
     NoNode,
     NotEmpty,
-    Operation,
     Refused,
     SessionLost,
-    SessionState,
-    Write,
     WrongVersion,
-    check_path,
-    check_value,
 )
-from uttu.cluster.session import TimedSession, monotonic
 
 _PREFIX: Final = "uttu:{cluster}:"
 _ANY_VERSION: Final = -1
@@ -101,6 +103,7 @@ class RedisCoordinator(TimedSession):
         return [_node(each) for each in await self._call("children", check_path(path))]
 
     async def change(self, *operations: Operation) -> Sequence[Node | None]:
+        check_operations(operations)
         values: list[bytes] = []
         changes = [_encode(operation, values) for operation in operations]
         answer = await self._call("change", self.session, changes, values=values)
@@ -176,9 +179,9 @@ def _read_library() -> LuaLibrary:
 
 def _encode(operation: Operation, values: list[bytes]) -> list[Any]:
     """An operation as the library takes it: the value is replaced by its place among the arguments."""
-    path = check_path(operation.path)
+    path = operation.path
     if isinstance(operation, Create | Write):
-        values.append(check_value(path, operation.value))
+        values.append(operation.value)
     place = len(values) + _FIRST_VALUE - 1
     match operation:
         case Create(_, _, ephemeral, sequential):

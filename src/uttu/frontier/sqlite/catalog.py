@@ -19,13 +19,13 @@ from pathlib import Path
 from uttu import former
 from uttu.clock import Clock
 from uttu.errors import StoreError, UttuError
+from uttu.file_locks import is_file_locked, lock_file, unlock
 from uttu.frontier.base import Rules
 from uttu.frontier.catalog import CrawlStore
 from uttu.frontier.sqlite.database import Database
 from uttu.frontier.sqlite.frontier import SqliteFrontier
 from uttu.frontier.sqlite.history import SqliteHistory
 from uttu.frontier.sqlite.inspector import SqliteInspector
-from uttu.file_locks import is_file_locked, lock_file, unlock
 from uttu.frontier.sqlite.outbox import SqliteLedger, SqliteMemo, SqliteOutbox
 from uttu.frontier.sqlite.transfer import SqliteTransfer
 from uttu.model.crawl import check_crawl_name, is_crawl_name

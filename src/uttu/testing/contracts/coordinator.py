@@ -1,7 +1,7 @@
 """The contract of a coordinator: its tree, its sessions, and the recipes on top.
 
 A test file inherits the classes and supplies the fixture ``cluster``, a function that opens another connection to one
-and the same tree, with a session of its own of ``SESSION`` seconds.
+and the same tree, each with a session of ``SESSION`` seconds.
 """
 
 from __future__ import annotations
@@ -16,21 +16,16 @@ from uttu.cluster.base import (
     MAX_VALUE,
     ChangeKind,
     Check,
-    ClusterError,
     Coordinator,
     Create,
     Delete,
-    NodeExists,
-    NoNode,
-    NotEmpty,
-    Refused,
     SessionState,
     TreeChange,
     TreeWatch,
     Write,
-    WrongVersion,
 )
-from uttu.cluster.recipes import Election, LiveConfig, Lock, LockLost, LockTimeout, Membership
+from uttu.cluster.recipes import Election, LiveConfig, Lock, Membership
+from uttu.errors import ClusterError, LockLost, LockTimeout, NodeExists, NoNode, NotEmpty, Refused, WrongVersion
 
 SESSION: Final = 4.0
 """The ``session_seconds`` of the connections in these tests."""

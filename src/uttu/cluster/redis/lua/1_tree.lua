@@ -29,7 +29,7 @@ local function next_number(tree)
   return tree.last
 end
 
--- The node at a path as this operation sees it; false if there is none.
+-- The node at a path as this operation sees it; false if it does not exist.
 local function find(tree, path)
   local copy = tree.copies[path]
   if copy == nil then

@@ -1,0 +1,42 @@
+"""The coordinator on ZooKeeper, alone and in an ensemble of three."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+
+import pytest
+from tests.harness.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
+
+from uttu.cluster.zookeeper import ZooKeeperCoordinator
+from uttu.testing.contracts.coordinator import SESSION, OpenCluster, RecipeContract, TreeContract
+
+_numbers = count()
+
+
+@pytest.fixture(scope="module", params=["alone", "ensemble"])
+def server_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    with ZooKeeperServer() if request.param == "alone" else ZooKeeperEnsemble() as server:
+        yield server.url
+
+
+@pytest.fixture
+async def cluster(server_url: str) -> AsyncIterator[OpenCluster]:
+    opened: list[ZooKeeperCoordinator] = []
+    url = f"{server_url}/test-{next(_numbers)}"
+
+    async def open_another() -> ZooKeeperCoordinator:
+        opened.append(await ZooKeeperCoordinator.open(url, SESSION))
+        return opened[-1]
+
+    yield open_another
+    for each in opened:
+        await each.close()
+
+
+class TestTree(TreeContract):
+    pass
+
+
+class TestRecipes(RecipeContract):
+    pass
