@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from urllib.parse import unquote
 from uuid import uuid4
 
 import msgspec
@@ -58,6 +59,7 @@ from uttu.errors import (
     WrongVersion,
 )
 from uttu.file_locks import is_file_locked, lock_file, unlock
+from uttu.settings import DATA_FOLDER
 
 T = TypeVar("T")
 
@@ -286,6 +288,12 @@ class LocalCoordinator(TimedSession):
             (path, parent_of(path), value, number, number, owner, now, now),
         )
         return Node(path=path, value=value, version=0, created=number, changed=number, owner=owner, at=now, written=now)
+
+
+async def open_folder(url: str, session_seconds: float = SESSION_SECONDS) -> LocalCoordinator:
+    """Open the coordinator of ``local:FOLDER``; the folder of Uttu's data without a name."""
+    name = url.partition(":")[2]
+    return await LocalCoordinator.open(Path(unquote(name.removeprefix("//")) or DATA_FOLDER), session_seconds)
 
 
 def _read_boot_id() -> str:

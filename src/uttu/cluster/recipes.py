@@ -108,7 +108,7 @@ class Line:
             await self._wait_among_others(own)
             return
         while True:
-            ahead = [node for node in await self._tree.children(self._path) if node.name <= own.name]
+            ahead = [node for node in await self._places() if node.name <= own.name]
             if not ahead or ahead[-1].path != own.path:
                 raise SessionLost(f"The place in {self._path} is gone: its session ended")
             if len(ahead) == 1:
@@ -152,26 +152,35 @@ class Line:
         """Those whose turn it is and those who wait, in the order of the line."""
         return [
             Holder(who=place.who, token=node.created, since=place.since, data=place.data)
-            for node in await self._tree.children(self._path)
+            for node in await self._places()
             for place in [msgspec.msgpack.decode(node.value, type=Place)]
         ]
+
+    async def _places(self) -> list[Node]:
+        """The line. While the connection is suspended, this waits: the place may still be there."""
+        while True:
+            try:
+                return await self._tree.children(self._path)
+            except ConnectionSuspended:
+                await _connected(self._tree)
 
     async def _find(self, id: str, session: str) -> Node | None:
         """The node with this id, after a broken connection. None if it was not created, or its session is over."""
         await _connected(self._tree)
         if self._tree.session != session:
             return None
-        for node in await self._tree.children(self._path):
+        for node in await self._places():
             if msgspec.msgpack.decode(node.value, type=Place).id == id:
                 return node
         return None
 
 
 async def _connected(tree: Coordinator) -> None:
-    """Wait until the coordinator is connected.
+    """Wait until the coordinator is connected, and a moment at least.
 
     :raises ClusterError: it was closed.
     """
+    await asyncio.sleep(_SETTLE_SECONDS)
     changed = asyncio.Event()
     stop = tree.listen(lambda state: changed.set())
     try:

@@ -116,7 +116,7 @@ class TimedSession(ABC):
             except ClusterError as error:
                 _log.warning("%s", error)
                 continue
-            # Not if it took so long that the session may be over.
+            # Not if it took longer: the session may be over.
             if monotonic() - self._renewed < self.session_seconds / 3:
                 self._states.set(SessionState.CONNECTED)
 

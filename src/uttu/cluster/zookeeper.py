@@ -4,9 +4,10 @@ The tree is ZooKeeper's own, below the root of the address. ``created`` is the `
 
 kazoo works in its threads. Their results are handed over to the event loop, so nothing here blocks it.
 
-ZooKeeper ends a session when it has not heard of it for ``session_seconds``, and a client that is
-cut off does not hear of it. So this process asks something six times in that time, and assumes by its own clock (:mod:`uttu.cluster.session`) that
-its session is over, not later than the server does. It then leaves that session for good and begins another.
+ZooKeeper ends a session when it has not heard of it for ``session_seconds``, and a client that is cut off does not
+hear of it. So this process asks something six times in that time, and assumes by its clock
+(:mod:`uttu.cluster.session`) that its session is over, not later than the server does. It then leaves that session for
+good and begins another.
 
 kazoo has one-time watches only. A watch here sets them on all nodes it covers each time when it reads them. kazoo calls
 one function for all of them, so they do not pile up.

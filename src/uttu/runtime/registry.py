@@ -6,6 +6,7 @@
     uttu.sinks        suffix, such as .jsonl       factory(path)               create_sink
                       or scheme of the output      factory(url, crawl)
     uttu.fetchers     value of setting fetcher     factory(settings)           load_fetcher
+    uttu.coordinators scheme of the coordinator    factory(url, seconds)       open_coordinator
 
 The built-in backends are in ``_BUILT_IN``. Other distributions add theirs as entry points of these groups, with the key
 as name and the factory as value. Entry points are read only if no built-in backend has the key, so start-up stays fast
@@ -38,10 +39,13 @@ from uttu.sinks.base import Sink
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from uttu.cluster.base import Coordinator
+
 FRONTIERS: Final = "uttu.frontiers"
 BUSES: Final = "uttu.buses"
 SINKS: Final = "uttu.sinks"
 FETCHERS: Final = "uttu.fetchers"
+COORDINATORS: Final = "uttu.coordinators"
 
 
 class Backend(NamedTuple):
@@ -59,6 +63,8 @@ _REDIS_FRONTIER: Final = Backend("uttu.frontier.redis.catalog:open_catalog", "re
 _REDIS_BUS: Final = Backend("uttu.bus.redis:RedisBus.connect", "redis", "redis")
 _RABBITMQ: Final = Backend("uttu.bus.rabbitmq:RabbitBus.connect", "rabbitmq", "aiormq")
 _KAFKA: Final = Backend("uttu.bus.kafka:KafkaBus.connect", "kafka", "confluent_kafka")
+_REDIS_COORDINATOR: Final = Backend("uttu.cluster.redis.coordinator:RedisCoordinator.open", "redis", "redis")
+_ZOOKEEPER: Final = Backend("uttu.cluster.zookeeper:ZooKeeperCoordinator.open", "zookeeper", "kazoo")
 _JSON_LINES: Final = Backend("uttu.sinks.json:JsonLines")
 _SQLITE_FILE: Final = Backend("uttu.sinks.sqlite:Sqlite")
 _REDIS_SCHEMES: Final = ("redis", "rediss", "redis+unix", "redis+cluster", "rediss+cluster", "redis+sentinel")
@@ -88,6 +94,11 @@ _BUILT_IN: Final[dict[str, dict[str, Backend]]] = {
         ".sqlite3": _SQLITE_FILE,
     },
     FETCHERS: {"http": Backend("uttu.runtime.factory:create_http_fetcher")},
+    COORDINATORS: {
+        "local": Backend("uttu.cluster.local:open_folder"),
+        **dict.fromkeys(_REDIS_SCHEMES, _REDIS_COORDINATOR),
+        "zookeeper": _ZOOKEEPER,
+    },
 }
 FILE_SUFFIXES: Final = tuple(_BUILT_IN[SINKS])
 
@@ -102,6 +113,7 @@ _FRONTIER_EXAMPLES: Final = (
     "redis+sentinel://HOST:PORT/NAME",
 )
 _BUS_EXAMPLES: Final = ("memory:", "redis://HOST:PORT/DB", "amqp://HOST,HOST2/VHOST", "kafka://HOST:PORT,HOST2:PORT")
+_COORDINATOR_EXAMPLES: Final = ("local:FOLDER", "redis://HOST:PORT/DB", "zookeeper://HOST,HOST2/PATH")
 _TOPIC_EXAMPLES: Final = ("redis://", "amqp://", "kafka://")
 
 # How long closing a bus may take. Messages that are not acknowledged by then are redelivered.
@@ -197,6 +209,22 @@ async def open_bus(url: str) -> Bus:
     made = factory(url)
     bus: Bus = await made if inspect.isawaitable(made) else made
     return bus
+
+
+async def open_coordinator(url: str, session_seconds: float) -> Coordinator:
+    """Connect to the coordinator at ``url`` and begin a session.
+
+    :raises ConfigError: the scheme is unknown, or its package is not installed.
+    :raises ClusterError: the coordinator can't be reached, or refuses the connection.
+    """
+    scheme = url.partition(":")[0].lower()
+    factory = _find_factory(COORDINATORS, scheme, mask_password(url))
+    if factory is None:
+        known = _list_known(COORDINATORS, _COORDINATOR_EXAMPLES)
+        raise ConfigError(f"Unknown coordinator {mask_password(url)!r}. Use one of {known}")
+    made = factory(url, session_seconds)
+    coordinator: Coordinator = await made if inspect.isawaitable(made) else made
+    return coordinator
 
 
 @contextlib.asynccontextmanager
