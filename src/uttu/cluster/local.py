@@ -235,6 +235,7 @@ class LocalCoordinator(TimedSession):
         over = [session for session, renewed, seconds, boot in rows if boot != self._boot or now - renewed > seconds]
         if over:
             _end_sessions(db, over)
+            self._seen = -1  # data_version does not tell of changes by the same connection
 
     def _find_dead(self) -> list[str]:
         """The sessions whose files are not locked: their processes are dead."""
