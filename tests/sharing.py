@@ -40,6 +40,7 @@ LONG = (
     "crawl/test_handlers_deadly.py",
     "bus/test_kafka_failures.py",
     "api/browser/test_story.py",
+    "cluster/test_faults.py",
     "cli/test_up.py",
     "crawl/test_outputs.py",
     "crawl/test_trimming.py",

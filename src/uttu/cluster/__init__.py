@@ -1,6 +1,6 @@
 """Agree in a fleet: members, locks, leaders and live configuration, with ZooKeeper, Redis, or nothing to install.
 
-``base`` is the contract, a tree of nodes; ``recipes`` are the locks and the like on top of it; ``session`` and
+``base`` is the contract, a tree of nodes; ``locks``, ``members`` and ``config`` are built on top of it; ``session`` and
 ``watching`` are what technologies share; beside them a file or folder per technology. Programs use the names below::
 
     cluster = await connect("zookeeper://127.0.0.1")
@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from uttu.cluster.base import Check, Coordinator, Create, Delete, Node, SessionState, Write
-    from uttu.cluster.recipes import Election, LiveConfig, Lock, Membership
+    from uttu.cluster.config import LiveConfig
+    from uttu.cluster.locks import Election, Lock
+    from uttu.cluster.members import Membership
 
 __all__ = [
     "Check",
@@ -32,7 +34,7 @@ __all__ = [
     "connect",
 ]
 
-_RECIPES = frozenset({"Election", "LiveConfig", "Lock", "Membership"})
+_MODULES = {"Election": "locks", "LiveConfig": "config", "Lock": "locks", "Membership": "members"}
 
 
 async def connect(url: str, session_seconds: float = 10.0) -> Coordinator:
@@ -52,8 +54,8 @@ def __getattr__(name: str) -> Any:
     # Looked up when first asked for, so that importing one module of this package stays light.
     if name not in __all__:
         raise AttributeError(f"module 'uttu.cluster' has no attribute {name!r}")
-    module = "uttu.cluster.recipes" if name in _RECIPES else "uttu.cluster.base"
-    value = globals()[name] = getattr(import_module(module), name)
+    module = import_module(f"uttu.cluster.{_MODULES.get(name, 'base')}")
+    value = globals()[name] = getattr(module, name)
     return value
 
 

@@ -7,7 +7,7 @@
     /config/crawls/shop/delay   persistent, with a version: a setting that workers watch
 
 The tree is the one of ZooKeeper. Redis and files keep the same tree in their own way. Locks, elections, memberships
-and live configuration (:mod:`uttu.cluster.recipes`) are written once, on top of it.
+and live configuration (``locks``, ``members``, ``config``) are written once, on top of it.
 
 **Nodes.** A path is ``/`` or words between slashes. A node has a value (at most ``MAX_VALUE`` bytes), a ``version``
 that counts its writes from 0, and ``created``, a number from one counter for the whole tree. The counter only grows,

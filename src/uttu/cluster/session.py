@@ -15,10 +15,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from uttu.cluster.base import Node, SessionState, StateListener, TreeWatch, check_path
+from uttu.cluster.base import Coordinator, Node, SessionState, StateListener, TreeWatch, check_path
 from uttu.cluster.watching import Watches
 from uttu.errors import ClusterError, SessionLost
 
+_SETTLE_SECONDS = 0.1
 _log = logging.getLogger("uttu.cluster")
 
 
@@ -143,3 +144,26 @@ class TimedSession(ABC):
     @abstractmethod
     async def _read_part(self, path: str, recursive: bool) -> list[Node]:
         """See ``ReadTree``."""
+
+
+async def wait_until_connected(tree: Coordinator) -> None:
+    """Wait until the coordinator is connected, and a moment at least.
+
+    :raises ClusterError: it was closed.
+    """
+    await wait_for_state(tree, lambda state: state in (SessionState.CONNECTED, SessionState.CLOSED))
+    if tree.state == SessionState.CLOSED:
+        raise ClusterError(f"The connection to {tree.url} was closed")
+
+
+async def wait_for_state(tree: Coordinator, is_right: Callable[[SessionState], bool]) -> None:
+    """Wait until the state of the session is right, and a moment at least."""
+    await asyncio.sleep(_SETTLE_SECONDS)
+    changed = asyncio.Event()
+    stop = tree.listen(lambda state: changed.set())
+    try:
+        while not is_right(tree.state):
+            await changed.wait()
+            changed.clear()
+    finally:
+        stop()

@@ -24,7 +24,9 @@ from uttu.cluster.base import (
     TreeWatch,
     Write,
 )
-from uttu.cluster.recipes import Election, LiveConfig, Lock, Membership
+from uttu.cluster.config import LiveConfig
+from uttu.cluster.locks import Election, Lock
+from uttu.cluster.members import Membership
 from uttu.errors import ClusterError, LockLost, LockTimeout, NodeExists, NoNode, NotEmpty, Refused, WrongVersion
 
 SESSION: Final = 4.0
