@@ -19,8 +19,8 @@ parents; they are empty and persistent. An *ephemeral* node belongs to a session
 Writes are linear: all processes see them in one order. If the connection breaks during a write, it may have happened
 or not, and ``change`` raises ``ConnectionSuspended``; ``read`` tells which.
 
-**Reads.** ``read`` and ``children`` see at least all writes of the same process, and those of others that ended
-before the reading process heard of them by a watch.
+**Reads.** ``read`` and ``children`` see all writes that ended before they began, by any process. A child that is
+deleted or changed while ``children`` reads may be missing or new.
 
 **Watches.** ``watch`` reports what happens at a path and, if recursive, below it. First comes the present state: one
 event for each node, or ``DELETED`` if the path has no node. Then comes each change, though several changes of one

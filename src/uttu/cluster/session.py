@@ -123,8 +123,8 @@ class TimedSession(ABC):
 
     @property
     def _is_due(self) -> bool:
-        """Whether to renew the session."""
-        return monotonic() - self._renewed > self.session_seconds / 6
+        """Whether to renew the session: it is time, or the connection was broken."""
+        return self._states.state != SessionState.CONNECTED or monotonic() - self._renewed > self.session_seconds / 6
 
     @abstractmethod
     async def _begin(self) -> None:

@@ -101,10 +101,12 @@ class ZooKeeperCoordinator(TimedSession):
         return self._client
 
     async def read(self, path: str) -> Node | None:
-        return await self._get(check_path(path))
+        self._catch_up(check_path(path))
+        return await self._get(path)
 
     async def children(self, path: str) -> list[Node]:
-        return [node for node in await self._read_children(check_path(path)) if node is not None]
+        self._catch_up(check_path(path))
+        return [node for node in await self._read_children(path) if node is not None]
 
     async def change(self, *operations: Operation) -> Sequence[Node | None]:
         check_operations(operations)
@@ -177,6 +179,14 @@ class ZooKeeperCoordinator(TimedSession):
 
     # Reading.
 
+    def _catch_up(self, path: str) -> None:
+        """Let the server see all writes that ended before, also those at other servers, before it answers what follows.
+
+        Requests are answered in their order, so nobody waits for this one.
+        """
+        with contextlib.suppress(refused.KazooException):
+            self.client.sync_async(path)
+
     async def _get(self, path: str, watch: Callable[[WatchedEvent], None] | None = None) -> Node | None:
         try:
             value, stat = await self._ask(self.client.get_async, path, watch)
@@ -233,7 +243,7 @@ class ZooKeeperCoordinator(TimedSession):
                 await self._ask(client.delete_async, path, _demanded(version))
                 return None
             case Check(_, version):
-                node = await self._get(path)
+                node = await self.read(path)
                 if node is None:
                     raise NoNode(f"There is no node {path}")
                 if version is not None and node.version != version:
