@@ -15,7 +15,7 @@ import tomllib
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -27,6 +27,7 @@ from uttu.model import Pace
 from uttu.model.crawl import SettingSource, SettingValue
 from uttu.policy.retry import MAX_RETRY_AFTER
 from uttu.policy.robots import MAX_CRAWL_DELAY
+from uttu.setting_names import OTHER_CRAWLERS, TABLE_NAMES
 
 USER_AGENT = f"Uttu/{__version__} (web crawler)"
 SETTINGS_FILE = "uttu.toml"
@@ -339,7 +340,7 @@ def convert_table_entry(source: str, name: str, value: Any, types: Mapping[str, 
 
 def _suggest(name: str) -> str:
     """A hint for the name of a setting that does not exist."""
-    if hint := _OTHER_CRAWLERS.get(name.upper(), _OTHER_CRAWLERS.get(name.upper().replace("-", "_"), "")):
+    if hint := OTHER_CRAWLERS.get(name.upper(), OTHER_CRAWLERS.get(name.upper().replace("-", "_"), "")):
         return f"; in Uttu, {hint}"
     close = _closest(name.lower().replace("-", "_"), _TYPES)
     return f"; did you mean {close!r}?" if close else ""
@@ -358,7 +359,7 @@ def find_misspelled_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """
     import difflib
 
-    known = [ENVIRONMENT_PREFIX + name.upper() for name in (*_TYPES, *_TABLE_NAMES)]
+    known = [ENVIRONMENT_PREFIX + name.upper() for name in (*_TYPES, *TABLE_NAMES)]
     known += LOG_VARIABLES
     found = {}
     for name in environment:
@@ -369,91 +370,11 @@ def find_misspelled_variables(environment: Mapping[str, str]) -> dict[str, str]:
             continue
         if not name.startswith(ENVIRONMENT_PREFIX) or name in known or name.startswith(f"{ENVIRONMENT_PREFIX}TEST_"):
             continue
-        if hint := _OTHER_CRAWLERS.get(name.removeprefix(ENVIRONMENT_PREFIX), ""):
+        if hint := OTHER_CRAWLERS.get(name.removeprefix(ENVIRONMENT_PREFIX), ""):
             found[name] = f"{name} is not a setting; in Uttu, {hint}"
         elif close := difflib.get_close_matches(name, known, n=1, cutoff=0.85):
             found[name] = f"{name} is not a setting; did you mean {close[0]}?"
     return found
-
-
-# Names in the table [jobs]. Repeated here because its module needs packages that may not be installed.
-JOB_SETTINGS = (
-    "broker",
-    "backend",
-    "name",
-    "include",
-    "queue",
-    "queue_type",
-    "routes",
-    "confirm",
-    "timezone",
-    "result_seconds",
-    "visibility_seconds",
-    "slice_seconds",
-    "schedules",
-    "schedule",
-    "outputs",
-    "servers",
-    "flower",
-    "celery",
-)
-# Names in the table [dashboard], for the same reason.
-DASHBOARD_SETTINGS = (
-    "host",
-    "port",
-    "tls_cert",
-    "tls_key",
-    "root_path",
-    "hosts",
-    "proxies",
-    "stores",
-    "buses",
-    "users",
-    "session_hours",
-)
-_TABLE_NAMES = (*(f"jobs_{name}" for name in JOB_SETTINGS), *(f"dashboard_{name}" for name in DASHBOARD_SETTINGS))
-# Settings of other crawlers, and their names in Uttu.
-_OTHER_CRAWLERS: Final = {
-    "DOWNLOAD_DELAY": "it is delay",
-    "RANDOMIZE_DOWNLOAD_DELAY": "delays are not random: see delay and throttle",
-    "CONCURRENT_REQUESTS": "it is concurrency",
-    "CONCURRENT_REQUESTS_PER_DOMAIN": "it is per_host",
-    "CONCURRENT_REQUESTS_PER_IP": "it is per_host",
-    "ROBOTSTXT_OBEY": "it is robots",
-    "USERAGENT": "it is user_agent",
-    "DEPTH_LIMIT": "it is max_depth",
-    "DOWNLOAD_TIMEOUT": "it is timeout",
-    "DOWNLOAD_MAXSIZE": "it is max_body",
-    "RETRY_TIMES": "it is retries",
-    "RETRY_ENABLED": "it is retries; 0 turns them off",
-    "REDIRECT_MAX_TIMES": "it is max_redirects",
-    "REDIRECT_ENABLED": "it is max_redirects; 0 turns them off",
-    "COOKIES_ENABLED": "it is cookies",
-    "HTTPCACHE_ENABLED": "it is cache",
-    "AUTOTHROTTLE_ENABLED": "it is throttle",
-    "DEFAULT_REQUEST_HEADERS": "it is headers",
-    "HTTP_PROXY": "it is proxy",
-    "URLLENGTH_LIMIT": "it is max_url_length",
-    "CLOSESPIDER_PAGECOUNT": "it is max_pages",
-    "CLOSESPIDER_ITEMCOUNT": "it is max_items",
-    "CLOSESPIDER_TIMEOUT": "it is max_seconds",
-    "START_URLS": "it is the argument start of Spider(…)",
-    "START_URL": "it is the argument start of Spider(…)",
-    "URLS": "it is the argument start of Spider(…)",
-    "SITEMAP_URLS": "it is the argument sitemap of Spider(…)",
-    "ALLOWED_DOMAINS": "it is domains",
-    "CUSTOM_SETTINGS": "settings are keywords of Spider(…), or stand in uttu.toml",
-    "FEEDS": "outputs are given on the command line: -o FILE",
-    "FEED_URI": "outputs are given on the command line: -o FILE",
-    "OUTPUT": "outputs are given on the command line: -o FILE",
-    "ITEM_PIPELINES": "a handler changes items before it yields them",
-    "DOWNLOADER_MIDDLEWARES": "it is spider.use(…)",
-    "DUPEFILTER_CLASS": "a request is set apart with salt=",
-    "LOG_LEVEL": "use --log-level or UTTU_LOG_LEVEL",
-    "JOBDIR": "crawls are always kept, in .uttu or where the setting frontier says",
-    "SCHEDULER": "it is frontier",
-    "REDIS_URL": "it is frontier",
-}
 
 
 _TYPES: dict[str, Any] = {field.name: field.type for field in msgspec.structs.fields(Settings)}

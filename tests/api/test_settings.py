@@ -8,7 +8,8 @@ import pytest
 
 from uttu.api.settings import is_loopback, load_config, name_servers
 from uttu.errors import ConfigError, UsageError
-from uttu.settings import DASHBOARD_SETTINGS, load_settings
+from uttu.setting_names import DASHBOARD_SETTINGS
+from uttu.settings import load_settings
 
 
 def test_defaults(tmp_path: Path) -> None:

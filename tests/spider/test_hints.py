@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from uttu import Failure, Page, Request, Spider, settings
+from uttu import Failure, Page, Request, Spider, setting_names, settings
 from uttu.engine.handler_output import collect
 from uttu.errors import ConfigError, SpiderError, StartError, UsageError
 from uttu.spider.handler_errors import format_line
@@ -101,7 +101,7 @@ def test_names_of_settings(name: str, hint: str) -> None:
 
 
 def test_names_that_hints_point_to_exist() -> None:
-    for hint in settings._OTHER_CRAWLERS.values():
+    for hint in setting_names.OTHER_CRAWLERS.values():
         word = hint.removeprefix("it is ").partition(":")[0]
         assert " " in word or "(" in word or word in settings.Settings.__struct_fields__, hint
 
@@ -137,7 +137,7 @@ def test_variables_that_are_misspelled() -> None:
 def test_the_names_of_job_settings_are_known() -> None:
     from uttu.jobs import JobSettings
 
-    assert set(settings.JOB_SETTINGS) == set(JobSettings.__struct_fields__)
+    assert set(setting_names.JOB_SETTINGS) == set(JobSettings.__struct_fields__)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Watches of a part of the tree, for every technology.
+"""Watches of a part of the tree, shared by all technologies.
 
 Something wakes a watch up: a message, a watch of the server, or the clock. It then reads its part of the tree, and
 reports how that differs from what it reported last. So a message that got lost, or a connection that was away, delays

@@ -74,7 +74,7 @@ class LiveHub:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are ``_MOST_VIEWERS`` viewers: streams must leave connections for everything else."""
+        """Whether there are ``_MOST_VIEWERS`` viewers. More streams would take the connections that other requests need."""
         return sum(room.viewers for room in self._rooms.values()) >= _MOST_VIEWERS
 
     def enter(self, key: LiveKey) -> _Room:
