@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
 from tests.harness.servers import RedisServer
 from tests.harness.servers.base import Server
 from tests.harness.servers.zookeeper import ZooKeeperServer
-
 from uttu.cluster import Coordinator, Election, LiveConfig, Lock, Membership, SessionState, connect
 from uttu.errors import ClusterError, ClusterUnavailable, ConfigError, LockLost, LockTimeout
 

@@ -7,21 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.opening import opening
 from uttu.cluster.local import LocalCoordinator
-from uttu.testing.contracts.coordinator import SESSION, OpenCluster, RecipeContract, TreeContract
+from uttu.testing.contracts.coordinator import SESSION, OpenCluster, TreeContract
+from uttu.testing.contracts.recipes import RecipeContract
 
 
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[OpenCluster]:
-    opened: list[LocalCoordinator] = []
-
-    async def open_another() -> LocalCoordinator:
-        opened.append(await LocalCoordinator.open(tmp_path, SESSION))
-        return opened[-1]
-
-    yield open_another
-    for each in opened:
-        await each.close()
+    async with opening(lambda: LocalCoordinator.open(tmp_path, SESSION)) as open_another:
+        yield open_another
 
 
 class TestTree(TreeContract):

@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.cluster.opening import opening
 from uttu.clients.redis.address import make_clients
 from uttu.cluster.redis.coordinator import RedisCoordinator
-from uttu.testing.contracts.coordinator import SESSION, OpenCluster, RecipeContract, TreeContract
+from uttu.testing.contracts.coordinator import SESSION, OpenCluster, TreeContract
+from uttu.testing.contracts.recipes import RecipeContract
 
 
 @pytest.fixture(params=["redis_url", "valkey_url", "redis_cluster_url"])
@@ -19,15 +21,8 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def cluster(url: str) -> AsyncIterator[OpenCluster]:
-    opened: list[RedisCoordinator] = []
-
-    async def open_another() -> RedisCoordinator:
-        opened.append(await RedisCoordinator.open(url, SESSION))
-        return opened[-1]
-
-    yield open_another
-    for each in opened:
-        await each.close()
+    async with opening(lambda: RedisCoordinator.open(url, SESSION)) as open_another:
+        yield open_another
     await clear(url)
 
 

@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator, Iterator
 from itertools import count
 
 import pytest
-from tests.harness.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 
+from tests.cluster.opening import opening
+from tests.harness.servers.zookeeper import ZooKeeperEnsemble, ZooKeeperServer
 from uttu.cluster.zookeeper import ZooKeeperCoordinator
-from uttu.testing.contracts.coordinator import SESSION, OpenCluster, RecipeContract, TreeContract
+from uttu.testing.contracts.coordinator import SESSION, OpenCluster, TreeContract
+from uttu.testing.contracts.recipes import RecipeContract
 
 _numbers = count()
 
@@ -22,16 +24,9 @@ def server_url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 async def cluster(server_url: str) -> AsyncIterator[OpenCluster]:
-    opened: list[ZooKeeperCoordinator] = []
     url = f"{server_url}/test-{next(_numbers)}"
-
-    async def open_another() -> ZooKeeperCoordinator:
-        opened.append(await ZooKeeperCoordinator.open(url, SESSION))
-        return opened[-1]
-
-    yield open_another
-    for each in opened:
-        await each.close()
+    async with opening(lambda: ZooKeeperCoordinator.open(url, SESSION)) as open_another:
+        yield open_another
 
 
 class TestTree(TreeContract):

@@ -65,10 +65,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from typing import Final, Protocol
+from urllib.parse import unquote
 
 import msgspec
 
-from uttu.errors import Refused
+from uttu.errors import ClusterError, NodeExists, NoNode, NotEmpty, Refused, SessionLost, WrongVersion
 
 MAX_VALUE: Final = 1_000_000
 """Bytes of a value, and of all values in a transaction. By default ZooKeeper refuses requests of 1 MB and more."""
@@ -229,10 +230,57 @@ def check_path(path: str) -> str:
     words = path.split("/")
     if words[0] or len(words) < 2 or len(path.encode(errors="replace")) > MAX_PATH:
         raise Refused(f"{path[:80]!r} is not a path: it begins with a slash and has at most {MAX_PATH:,} bytes")
+    if words[1] == "zookeeper":
+        raise Refused(f"{path[:80]!r} is not a path of Uttu's: ZooKeeper uses it")
     for word in words[1:]:
-        if not _WORD.fullmatch(word) or word in (".", "..", "zookeeper" if words[1] == word else ".."):
+        if not _WORD.fullmatch(word) or word in (".", ".."):
             raise Refused(f"{path[:80]!r} is not a path: {word!r} is not a name")
     return path
+
+
+def to_word(name: str) -> str:
+    """A name that people give, as one word of a path. :func:`from_word` is the inverse.
+
+    :raises Refused: the name is empty.
+    """
+    if not name:
+        raise Refused("A lock, a group, a member or a leader needs a name")
+    return name.replace("%", "%25").replace("/", "%2F") if name not in (".", "..") else name.replace(".", "%2E")
+
+
+def from_word(word: str) -> str:
+    return unquote(word)
+
+
+# The errors that every technology raises, in the same words.
+
+
+def no_node(path: str) -> NoNode:
+    return NoNode(f"There is no node {path}")
+
+
+def node_exists(path: str) -> NodeExists:
+    return NodeExists(f"{path} exists")
+
+
+def not_empty(path: str) -> NotEmpty:
+    return NotEmpty(f"{path} has children")
+
+
+def no_children(path: str) -> Refused:
+    return Refused(f"{path} is ephemeral, so it can't have children")
+
+
+def wrong_version(path: str) -> WrongVersion:
+    return WrongVersion(f"{path} has another version: somebody else has changed it")
+
+
+def session_lost(url: str) -> SessionLost:
+    return SessionLost(f"The session with {url} ended")
+
+
+def was_closed(url: str) -> ClusterError:
+    return ClusterError(f"The connection to {url} was closed")
 
 
 def check_operations(operations: Sequence[Operation]) -> None:

@@ -45,18 +45,18 @@ from uttu.cluster.base import (
     Write,
     check_operations,
     check_path,
+    no_children,
+    no_node,
+    node_exists,
+    not_empty,
     parent_of,
+    session_lost,
+    was_closed,
+    wrong_version,
 )
 from uttu.cluster.session import TimedSession, monotonic
 from uttu.errors import (
-    ClusterError,
     ClusterUnavailable,
-    NodeExists,
-    NoNode,
-    NotEmpty,
-    Refused,
-    SessionLost,
-    WrongVersion,
 )
 from uttu.file_locks import is_file_locked, lock_file, unlock
 from uttu.settings import DATA_FOLDER
@@ -127,7 +127,7 @@ class LocalCoordinator(TimedSession):
 
     async def _run(self, work: Callable[..., T], *arguments: Any) -> T:
         if self._states.state == SessionState.CLOSED:
-            raise ClusterError(f"The connection to {self.url} was closed")
+            raise was_closed(self.url)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
         except (sqlite3.Error, OSError) as error:
@@ -186,7 +186,7 @@ class LocalCoordinator(TimedSession):
                 _end_sessions(db, dead)
                 self._expire(db)
                 if not db.execute("UPDATE sessions SET renewed = ? WHERE id = ?", (now, self.session)).rowcount:
-                    raise SessionLost(f"The session with {self.url} ended")
+                    raise session_lost(self.url)
             self._renewed = now
             for each in dead:
                 (self._folder / each).unlink(missing_ok=True)
@@ -220,7 +220,7 @@ class LocalCoordinator(TimedSession):
         with self._transaction() as db:
             self._expire(db)
             if not db.execute("SELECT 1 FROM sessions WHERE id = ?", (self.session,)).fetchone():
-                raise SessionLost(f"The session of this process with {self.url} ended: it was not renewed in time")
+                raise session_lost(self.url)
             return [self._apply(db, operation) for operation in operations]
 
     def _select(self, where: str, *values: str) -> list[Node]:
@@ -258,7 +258,7 @@ class LocalCoordinator(TimedSession):
             case Delete(path, version):
                 _expect(db, path, version)
                 if path == "/" or db.execute("SELECT 1 FROM nodes WHERE parent = ?", (path,)).fetchone():
-                    raise NotEmpty(f"{path} has children")
+                    raise not_empty(path)
                 db.execute("DELETE FROM nodes WHERE path = ?", (path,))
                 _next_number(db)
                 return None
@@ -272,14 +272,14 @@ class LocalCoordinator(TimedSession):
             missing.append(parent)
             parent = parent_of(parent)
         if parent != "/" and found is not None and found.owner:
-            raise Refused(f"{parent} is ephemeral, so it can't have children")
+            raise no_children(parent)
         for path in reversed(missing):
             self._insert(db, path, b"", "")
         path = operation.path
         if operation.sequential:
             path += f"{_next_sequence(db, parent_of(path)):010d}"
         if _find(db, path) is not None or path == "/":
-            raise NodeExists(f"{path} exists")
+            raise node_exists(path)
         return self._insert(db, path, operation.value, self.session if operation.ephemeral else "")
 
     def _insert(self, db: sqlite3.Connection, path: str, value: bytes, owner: str) -> Node:
@@ -335,9 +335,9 @@ def _expect(db: sqlite3.Connection, path: str, version: int | None) -> Node:
     """
     node = _find(db, path)
     if node is None:
-        raise NoNode(f"There is no node {path}")
+        raise no_node(path)
     if version is not None and node.version != version:
-        raise WrongVersion(f"{path} has version {node.version}, not {version}: somebody else has changed it")
+        raise wrong_version(path)
     return node
 
 

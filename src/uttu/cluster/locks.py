@@ -23,7 +23,7 @@ from uuid import uuid4
 
 import msgspec
 
-from uttu.cluster.base import ChangeKind, Coordinator, Create, Delete, Node, SessionState, check_path
+from uttu.cluster.base import ChangeKind, Coordinator, Create, Delete, Node, SessionState, check_path, to_word
 from uttu.cluster.session import monotonic, wait_for_state, wait_until_connected
 from uttu.errors import ClusterError, ConnectionSuspended, LockLost, LockTimeout, NoNode, SessionLost
 
@@ -163,7 +163,7 @@ class Lock:
     ) -> None:
         self.name = name
         self._tree = tree
-        self._line = Line(tree, f"/locks/{name}", permits=permits)
+        self._line = Line(tree, f"/locks/{to_word(name)}", permits=permits)
         self._who = who or tree.session
         self._seconds = seconds
         self._node: Node | None = None
@@ -269,7 +269,7 @@ class Election:
     def __init__(self, tree: Coordinator, name: str, who: str = "", data: bytes = b"") -> None:
         self.name = name
         self._tree = tree
-        self._line = Line(tree, f"/leaders/{name}")
+        self._line = Line(tree, f"/leaders/{to_word(name)}")
         self._who = who or tree.session
         self._data = data
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from uttu.cluster.base import ChangeKind, Coordinator, Create, Delete, Node, check_path
+from uttu.cluster.base import ChangeKind, Coordinator, Create, Delete, Node, check_path, from_word, to_word
 from uttu.cluster.session import wait_until_connected
 from uttu.errors import ClusterError, NodeExists
 
@@ -44,7 +44,7 @@ class Membership:
     def __init__(self, tree: Coordinator, group: str) -> None:
         self.group = group
         self._tree = tree
-        self._path = check_path(f"/members/{group}")
+        self._path = check_path(f"/members/{to_word(group)}")
 
     @contextlib.asynccontextmanager
     async def join(self, name: str, data: bytes = b"") -> AsyncIterator[None]:
@@ -52,7 +52,7 @@ class Membership:
 
         :raises NodeExists: the group has a member of this name.
         """
-        path = check_path(f"{self._path}/{name}")
+        path = check_path(f"{self._path}/{to_word(name)}")
         await self._create(path, data)
         task = asyncio.create_task(self._keep(path, data))
         try:
@@ -75,7 +75,7 @@ class Membership:
             async def read() -> AsyncIterator[MemberChange]:
                 async for change in changes:
                     if change.path != self._path:
-                        name = change.path.rpartition("/")[2]
+                        name = from_word(change.path.rpartition("/")[2])
                         yield MemberChange(change.kind, name, _member(change.node) if change.node else None)
 
             yield read()
@@ -86,7 +86,9 @@ class Membership:
         except NodeExists as error:
             node = await self._tree.read(path)
             if node is None or node.owner != self._tree.session:
-                raise NodeExists(f"The group {self.group!r} has a member named {path.rpartition('/')[2]!r}") from error
+                raise NodeExists(
+                    f"The group {self.group!r} has a member named {from_word(path.rpartition('/')[2])!r}"
+                ) from error
 
     async def _keep(self, path: str, data: bytes) -> None:
         """Join again after each lost session."""
@@ -109,4 +111,4 @@ class Membership:
 
 
 def _member(node: Node) -> Member:
-    return Member(name=node.name, data=node.value, since=node.at, token=node.created)
+    return Member(name=from_word(node.name), data=node.value, since=node.at, token=node.created)

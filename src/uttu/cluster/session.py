@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from uttu.cluster.base import Coordinator, Node, SessionState, StateListener, TreeWatch, check_path
+from uttu.cluster.base import Coordinator, Node, SessionState, StateListener, TreeWatch, check_path, was_closed
 from uttu.cluster.watching import Watches
 from uttu.errors import ClusterError, SessionLost
 
@@ -153,7 +153,7 @@ async def wait_until_connected(tree: Coordinator) -> None:
     """
     await wait_for_state(tree, lambda state: state in (SessionState.CONNECTED, SessionState.CLOSED))
     if tree.state == SessionState.CLOSED:
-        raise ClusterError(f"The connection to {tree.url} was closed")
+        raise was_closed(tree.url)
 
 
 async def wait_for_state(tree: Coordinator, is_right: Callable[[SessionState], bool]) -> None:

@@ -38,19 +38,21 @@ from uttu.cluster.base import (
     Write,
     check_operations,
     check_path,
+    no_children,
+    no_node,
+    node_exists,
+    not_empty,
     parent_of,
+    session_lost,
+    was_closed,
+    wrong_version,
 )
 from uttu.cluster.session import TimedSession, monotonic
 from uttu.errors import (
     ClusterError,
     ClusterUnavailable,
     ConnectionSuspended,
-    NodeExists,
-    NoNode,
-    NotEmpty,
     Refused,
-    SessionLost,
-    WrongVersion,
 )
 
 _ANY_VERSION: Final = -1
@@ -97,7 +99,7 @@ class ZooKeeperCoordinator(TimedSession):
     def client(self) -> KazooClient:
         """kazoo's client, for all that Uttu has no words for. Another one after a lost session."""
         if self._client is None:
-            raise ClusterError(f"The connection to {self.url} was closed")
+            raise was_closed(self.url)
         return self._client
 
     async def read(self, path: str) -> Node | None:
@@ -144,7 +146,7 @@ class ZooKeeperCoordinator(TimedSession):
             now, client = monotonic(), self.client
             await self._ask(client.exists_async, "/")
             if client.client_id is None or f"{client.client_id[0]:x}" != self.session:
-                raise SessionLost(f"The session with {self.url} ended")
+                raise session_lost(self.url)
             self._renewed = now
             self._watches.wake()
 
@@ -231,7 +233,7 @@ class ZooKeeperCoordinator(TimedSession):
         match operation:
             case Create(_, value, ephemeral, sequential):
                 if path == "/":
-                    raise NodeExists("/ exists")
+                    raise node_exists(path)
                 made, stat = await self._ask(client.create_async, path, value, None, ephemeral, sequential, True, True)
                 return _node(made, value, stat)
             case Write(_, value, version):
@@ -239,15 +241,15 @@ class ZooKeeperCoordinator(TimedSession):
                 return _node(path, value, stat)
             case Delete(_, version):
                 if path == "/":
-                    raise NotEmpty("/ can't be deleted")
+                    raise not_empty(path)
                 await self._ask(client.delete_async, path, _demanded(version))
                 return None
             case Check(_, version):
                 node = await self.read(path)
                 if node is None:
-                    raise NoNode(f"There is no node {path}")
+                    raise no_node(path)
                 if version is not None and node.version != version:
-                    raise _wrong_version(path)
+                    raise wrong_version(path)
                 return node
 
     async def _transact(self, operations: Sequence[Operation]) -> list[Node | None]:
@@ -352,10 +354,6 @@ def _node(path: str, value: bytes, stat: ZnodeStat) -> Node:
     )
 
 
-def _wrong_version(path: str) -> WrongVersion:
-    return WrongVersion(f"{path} has another version: somebody else has changed it")
-
-
 def _explain(url: str, error: BaseException) -> str:
     if isinstance(error, refused.AuthFailedError):
         return f"{url} refuses the login. Check the user and the password in the address"
@@ -365,21 +363,21 @@ def _explain(url: str, error: BaseException) -> str:
 def _map(url: str, path: str, error: BaseException) -> ClusterError:
     match error:
         case refused.NoNodeError():
-            return NoNode(f"There is no node {path}")
+            return no_node(path)
         case refused.NodeExistsError():
-            return NodeExists(f"{path} exists")
+            return node_exists(path)
         case refused.BadVersionError():
-            return _wrong_version(path)
+            return wrong_version(path)
         case refused.NotEmptyError():
-            return NotEmpty(f"{path} has children")
+            return not_empty(path)
         case refused.NoChildrenForEphemeralsError():
-            return Refused(f"{parent_of(path)} is ephemeral, so it can't have children")
+            return no_children(parent_of(path))
         case refused.NoAuthError() | refused.InvalidACLError():
             return Refused(f"{url} does not permit this user to use {path}")
         case refused.AuthFailedError():
             return ClusterUnavailable(_explain(url, error))
         case refused.SessionExpiredError():
-            return SessionLost(f"The session with {url} ended")
+            return session_lost(url)
     if isinstance(error, _BROKEN):
         return ConnectionSuspended(_explain(url, error))
     return Refused(f"{url} refuses {path}: {summarize_error(error)}")

@@ -74,7 +74,7 @@ class LiveHub:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are ``_MOST_VIEWERS`` viewers. More streams would take the connections that other requests need."""
+        """Whether there are ``_MOST_VIEWERS`` viewers. More would take the connections that other requests need."""
         return sum(room.viewers for room in self._rooms.values()) >= _MOST_VIEWERS
 
     def enter(self, key: LiveKey) -> _Room:

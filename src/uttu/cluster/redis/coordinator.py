@@ -42,18 +42,19 @@ from uttu.cluster.base import (
     Write,
     check_operations,
     check_path,
+    no_children,
+    no_node,
+    node_exists,
+    not_empty,
+    session_lost,
+    was_closed,
+    wrong_version,
 )
 from uttu.cluster.session import TimedSession, monotonic
 from uttu.errors import (
     ClusterError,
     ClusterUnavailable,
     ConnectionSuspended,
-    NodeExists,
-    NoNode,
-    NotEmpty,
-    Refused,
-    SessionLost,
-    WrongVersion,
 )
 
 _PREFIX: Final = "uttu:{cluster}:"
@@ -120,7 +121,7 @@ class RedisCoordinator(TimedSession):
         if self._is_due:
             now = monotonic()
             if not await self._call("renew", self.session, self.session_seconds):
-                raise SessionLost(f"The session with {self.url} ended")
+                raise session_lost(self.url)
             self._renewed = now
 
     async def _end(self) -> None:
@@ -157,7 +158,7 @@ class RedisCoordinator(TimedSession):
         :raises ConnectionSuspended: the server did not answer, so it may have been carried out or not.
         """
         if self._states.state == SessionState.CLOSED:
-            raise ClusterError(f"The connection to {self.url} was closed")
+            raise was_closed(self.url)
         try:
             with map_errors():
                 packed = msgspec.msgpack.encode(arguments)
@@ -186,7 +187,7 @@ def _encode(operation: Operation, values: list[bytes]) -> list[Any]:
     match operation:
         case Create(_, _, ephemeral, sequential):
             if path == "/":
-                raise NodeExists("/ exists")
+                raise node_exists(path)
             return ["create", path, place, ephemeral, sequential]
         case Write(_, _, version):
             return ["write", path, place, _ANY_VERSION if version is None else version]
@@ -210,17 +211,17 @@ def _node(fields: list[bytes]) -> Node:
     )
 
 
-def _error(url: str, kind: str, path: str = "", present: str = "", demanded: str = "") -> ClusterError:
+def _error(url: str, kind: str, path: str = "") -> ClusterError:
     match kind:
         case "lost":
-            return SessionLost(f"The session with {url} ended: it was not renewed in time")
+            return session_lost(url)
         case "exists":
-            return NodeExists(f"{path} exists")
+            return node_exists(path)
         case "none":
-            return NoNode(f"There is no node {path}")
+            return no_node(path)
         case "version":
-            return WrongVersion(f"{path} has version {present}, not {demanded}: somebody else has changed it")
+            return wrong_version(path)
         case "children":
-            return NotEmpty(f"{path} has children")
+            return not_empty(path)
         case _:
-            return Refused(f"{path} is ephemeral, so it can't have children")
+            return no_children(path)

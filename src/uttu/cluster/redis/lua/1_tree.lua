@@ -182,7 +182,7 @@ local function expect(tree, path, version)
     return nil, { 'none', path }
   end
   if version >= 0 and node[VERSION] ~= version then
-    return nil, { 'version', path, tostring(node[VERSION]), tostring(version) }
+    return nil, { 'version', path }
   end
   return node
 end
