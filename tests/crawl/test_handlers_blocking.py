@@ -52,7 +52,7 @@ UNINTERRUPTIBLE = {"in C": IN_C, "at work in C": AT_WORK_IN_C, "swallows": SWALL
 
 @pytest.mark.parametrize(
     ("kind", "workers"),
-    [("in C", "1"), ("in C", "2"), ("at work in C", "1"), ("swallows", "1"), ("swallows", "2")],
+    [("in C", "1"), ("in C", "2"), ("at work in C", "1"), ("at work in C", "2"), ("swallows", "1"), ("swallows", "2")],
 )
 def test_a_handler_that_cannot_be_interrupted(project: Project, kind: str, workers: str) -> None:
     write(project, UNINTERRUPTIBLE[kind])
@@ -112,7 +112,7 @@ async def page(page):
 
 def test_a_handler_that_blocks_when_the_start_function_ends(project: Project) -> None:
     """Both have a watchdog, and the end of one must not hide the heartbeat of the other."""
-    project.write("spider.py", STARTS.format(pages=PAGES, bad=BAD, body=IN_C))
+    project.write("spider.py", STARTS.format(pages=PAGES, bad=BAD, body=AT_WORK_IN_C))
     with SiteProcess(Site(pages=PAGES)) as site:
         done, seconds = crawl(project, site, "-s", "max_block=1")
         assert done.returncode == 0, done.stderr

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.crawl.conftest import Project, wait_for
-from tests.crawl.handlers import IN_C, PAGES, SWALLOWS, reached, write
+from tests.crawl.handlers import AT_WORK_IN_C, IN_C, PAGES, SWALLOWS, reached, write
 from uttu.testing.site import Site, SiteProcess
 from uttu.testing.waiting import wait_until
 
@@ -21,6 +21,7 @@ STUCK = {
     "sleep": ("", "time.sleep(70)"),
     "regular expression": ("", 're.match(r"(a+)+$", "a" * 40 + "b")'),
     "in C": ("", IN_C),
+    "at work in C": ("", AT_WORK_IN_C),
     "swallows": ("", SWALLOWS),
     "hangs": ("async", "await asyncio.sleep(10**6)"),
     "hangs and swallows": (
@@ -91,7 +92,7 @@ def test_stopping_the_process_that_was_started_stops_the_one_that_works(project:
 
 
 def test_killing_the_process_that_was_started_kills_the_one_that_works(project: Project) -> None:
-    write(project, IN_C)
+    write(project, AT_WORK_IN_C)
     with SiteProcess(Site(pages=PAGES)) as site:
         process = project.start("crawl", "spider.py", START=site.url)
         wait_until(lambda: reached(project), "the handler runs")
